@@ -38,6 +38,7 @@ usage:
   cargo xtask soak readers         a mount read at random places by several readers, for a minute
   cargo xtask soak split           16 GiB split with parity, and verified without an output
   cargo xtask soak lab             equal devices and slower ones, and what the lab says of them
+  cargo xtask soak loom            the orders of threads at the recorder's ring and in the pool of workers
   cargo xtask soak quick [--rounds N] [--dir DIR] [--time S]
                                    'lab quick' ten times, and whether it gives the same advice
   cargo xtask soak executions [--count N] [--dir DIR]

@@ -296,7 +296,8 @@ impl Known {
         {
             return Some(fetching.clone());
         }
-        let kept = entry.tag.as_ref().and_then(|tag| asker.kept.get(asker, name, tag, entry.bytes));
+        let kept =
+            entry.tag.as_ref().and_then(|tag| asker.kept.get(&asker.place, name, tag, entry.bytes));
         let fetching = match kept {
             Some(kept) => ready(Some(Arc::new(kept))).boxed().shared(),
             None => begin(asker, name, entry.bytes),
@@ -387,7 +388,7 @@ fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
         if !has_tail(name) {
             let got = session.get(&key, None, OBJECT_MAX_BYTES).await.ok()?;
             let is_whole = got.bytes.len() as u64 == got.object_bytes;
-            own.kept.put(&own, name, &got);
+            own.kept.put(&own.place, name, &got);
             return is_whole.then(|| Arc::new(got));
         }
         let head = async {
@@ -401,7 +402,7 @@ fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
         let tail = session.get(&key, Some(end), TAIL_BYTES);
         let (tail, head) = join(tail, head).await;
         let fetched = Fetched { head, ..tail.ok()? };
-        own.kept.put(&own, name, &fetched);
+        own.kept.put(&own.place, name, &fetched);
         Some(Arc::new(fetched))
     });
     fetched.map(|got| got.ok().flatten()).boxed().shared()

@@ -13,8 +13,8 @@ use pinstripe_member::format::stripe_set::HEADER_BYTES;
 use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache};
 use pinstripe_stripe::stripe::sound_end;
 
-use crate::foresight::Asker;
 use crate::locks::{BucketLock, RankedMutex};
+use crate::place::BucketPlace;
 use crate::session::{Fetched, ObjectMark};
 use crate::tails::has_tail;
 
@@ -41,12 +41,12 @@ impl Kept {
     /// What is kept of an object that a listing shows with this tag and length.
     pub fn get(
         &self,
-        asker: &Asker,
+        place: &BucketPlace,
         name: ExtentName,
         tag: &str,
         object_bytes: u64,
     ) -> Option<Fetched> {
-        let bytes = self.cache()?.get(key(asker, name, tag, object_bytes))?;
+        let bytes = self.cache()?.get(key(place, name, tag, object_bytes))?;
         let mark = ObjectMark { e_tag: tag.to_owned(), modified: 0 };
         if !has_tail(name) {
             return Some(Fetched { object_bytes, mark, head: Vec::new(), bytes });
@@ -57,7 +57,7 @@ impl Kept {
     }
 
     /// Keeps what was fetched, if it is sound.
-    pub fn put(&self, asker: &Asker, name: ExtentName, got: &Fetched) {
+    pub fn put(&self, place: &BucketPlace, name: ExtentName, got: &Fetched) {
         let (Some(cache), ExtentName::In(room, id)) = (self.cache(), name) else { return };
         let is_passing = matches!(room, Room::Sessions | Room::Checkpoints | Room::Heartbeats);
         // Ends of packs are not asked ahead, so that no listing shows them.
@@ -72,7 +72,7 @@ impl Kept {
             false => envelope::open_any(&got.bytes).is_ok().then(|| got.bytes.clone()),
         };
         if let Some(kept) = kept {
-            cache.put(key(asker, name, &got.mark.e_tag, got.object_bytes), &kept);
+            cache.put(key(place, name, &got.mark.e_tag, got.object_bytes), &kept);
         }
     }
 }
@@ -85,8 +85,8 @@ fn ends(set: SetId, got: &Fetched) -> Option<Vec<u8>> {
     Some([head, &got.bytes[got.bytes.len() - end..]].concat())
 }
 
-fn key(asker: &Asker, name: ExtentName, tag: &str, object_bytes: u64) -> CacheKey {
-    let (place, name) = (asker.place.to_string(), name.path());
+fn key(place: &BucketPlace, name: ExtentName, tag: &str, object_bytes: u64) -> CacheKey {
+    let (place, name) = (place.to_string(), name.path());
     let bytes = object_bytes.to_le_bytes();
     CacheKey::of("object", &[place.as_bytes(), name.as_bytes(), tag.as_bytes(), &bytes])
 }

@@ -7,9 +7,8 @@
 mod reads;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -22,14 +21,13 @@ use pinstripe_member::{
     goes_on,
 };
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
 
 use crate::blocks::Blocks;
 use crate::fault::Fault;
-use crate::foresight::{self, Asker, Foresight};
+use crate::foresight::Foresight;
+use crate::inner::{EXTENT_BYTES, Inner};
 use crate::kept::Kept;
 use crate::key;
-use crate::lock::Lock;
 use crate::locks::{BucketLock, RankedMutex};
 use crate::place::BucketPlace;
 use crate::session::{ObjectMark, Session};
@@ -38,8 +36,6 @@ use crate::writer::BucketWriter;
 
 /// Extents that are sent side by side: at 100 ms one alone is mostly waiting.
 const LANES: usize = 8;
-/// Their length.
-pub(crate) const EXTENT_BYTES: u64 = 16 << 20;
 /// Long reads that are asked for side by side, and their length at most: a pack of one extent is read
 /// by two.
 const READS: usize = 16;
@@ -50,69 +46,6 @@ const READ_AT_ONCE: usize = 32;
 /// A member in a bucket.
 #[derive(Clone)]
 pub(crate) struct BucketMember(Arc<Inner>);
-
-/// The bytes of a put, and its answer.
-type Sending = (Vec<u8>, JoinHandle<Result<Option<String>, Fault>>);
-
-/// What a member and its writers share.
-pub struct Inner {
-    pub session: Arc<Session>,
-    pub runtime: Arc<Runtime>,
-    pub place: BucketPlace,
-    pub tails: Tails,
-    /// Of all members; this one's are known by its number.
-    pub blocks: Arc<Blocks>,
-    /// What a verb is about to ask.
-    pub foresight: Foresight,
-    /// Puts that were begun ahead of their calls.
-    puts: RankedMutex<HashMap<ExtentName, Sending>>,
-    kept: Kept,
-    /// What the store's table says of this member.
-    facts: RankedMutex<MemberFacts>,
-    number: u64,
-    path: PathBuf,
-}
-
-impl Inner {
-    /// Forgets what is held of an extent.
-    pub fn forget(&self, name: ExtentName) {
-        self.tails.forget(name);
-        self.blocks.forget((self.number, name));
-    }
-
-    /// Keeps what was put on this host, as the next listing will show it with this tag.
-    pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
-        let Some(tag) = tag else { return };
-        self.kept.put(&self.asker(), name, &foresight::as_fetched(name, tag, bytes));
-    }
-
-    /// What asks from other threads.
-    fn asker(&self) -> Asker {
-        let (session, place) = (Arc::clone(&self.session), self.place.clone());
-        Asker { session, place, kept: self.kept.clone() }
-    }
-
-    /// Goes by this from now on.
-    pub fn agree(&self, facts: &MemberFacts) {
-        self.session.has_one_writer.store(facts.has_one_writer(), Ordering::Relaxed);
-        *self.facts.lock() = *facts;
-    }
-
-    /// What the store's table says of this member.
-    pub fn facts(&self) -> MemberFacts {
-        *self.facts.lock()
-    }
-
-    /// The lock of an object of this name that is put now.
-    pub fn lock(&self, name: ExtentName) -> Option<Lock> {
-        Lock::of(name, self.facts().retention)
-    }
-
-    /// The error of a call on a name below the prefix.
-    pub fn error(&self, fault: &Fault, act: &str, name: &str) -> Error {
-        self.session.error(fault, act, self.path.join(name))
-    }
-}
 
 impl BucketMember {
     pub fn new(

@@ -9,8 +9,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::MemberAbility;
 
 use crate::fault::Fault;
+use crate::inner::Inner;
 use crate::key;
-use crate::member::Inner;
 
 impl Inner {
     /// Makes sure that an object which was just made is one that no other host can make as well.

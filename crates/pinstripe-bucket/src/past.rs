@@ -9,19 +9,15 @@ use object_store::ObjectMeta;
 use object_store::path::Path as Key;
 use tokio::sync::OnceCell;
 
-use crate::endpoint::Load;
-use crate::fault::Fault;
-use crate::listing::LIST_MAX;
-use crate::session::Session;
-use crate::signed::{Ask, tagged};
+use crate::signed::tagged;
 use crate::utc;
 
 /// What a bucket had below a prefix at a time.
 pub struct Past {
     /// Seconds since 1970.
-    at: i64,
-    prefix: String,
-    seen: OnceCell<BTreeMap<Key, Version>>,
+    pub at: i64,
+    pub prefix: String,
+    pub seen: OnceCell<BTreeMap<Key, Version>>,
 }
 
 /// The version of an object that counts.
@@ -34,12 +30,12 @@ pub struct Version {
 }
 
 /// An entry of a listing: a version of a key, or a mark that it was deleted.
-struct Entry {
-    key: String,
-    modified: i64,
+pub(crate) struct Entry {
+    pub key: String,
+    pub modified: i64,
     /// In the order of the listing, the newest first.
-    turn: usize,
-    version: Option<Version>,
+    pub turn: usize,
+    pub version: Option<Version>,
 }
 
 impl Past {
@@ -48,73 +44,13 @@ impl Past {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Past { at, prefix, seen: OnceCell::new() }
     }
-
-    /// The version of an object that counted.
-    pub async fn version(&self, session: &Session, key: &Key) -> Result<Version, Fault> {
-        self.seen(session).await?.get(key).cloned().ok_or(Fault::Missing)
-    }
-
-    /// What there was below a prefix.
-    pub async fn list(&self, session: &Session, prefix: &str) -> Result<Vec<ObjectMeta>, Fault> {
-        let below = |key: &Key| {
-            let rest = key.as_ref().strip_prefix(prefix);
-            rest.is_some_and(|rest| prefix.is_empty() || rest.starts_with('/'))
-        };
-        let seen = self.seen(session).await?.iter().filter(|(key, _)| below(key));
-        Ok(seen.map(|(key, version)| version.meta(key)).collect())
-    }
-
-    async fn seen(&self, session: &Session) -> Result<&BTreeMap<Key, Version>, Fault> {
-        self.seen.get_or_try_init(|| self.look(session)).await
-    }
-
-    async fn look(&self, session: &Session) -> Result<BTreeMap<Key, Version>, Fault> {
-        let mut newest: BTreeMap<String, Entry> = BTreeMap::new();
-        let (mut marker, mut seen) = (None::<(String, String)>, 0);
-        loop {
-            let mut query = vec![("prefix", self.prefix.clone()), ("versions", String::new())];
-            if let Some((key, version)) = &marker {
-                query.push(("key-marker", key.clone()));
-                query.push(("version-id-marker", version.clone()));
-            }
-            let ask = Ask { method: "GET", query, ..Ask::default() };
-            let page = session.ask(Load::default(), &ask).await?;
-            pinstripe_member::goes_on();
-            let entries = entries(&page, seen).ok_or_else(|| Fault::Odd(ODD.to_owned()))?;
-            seen += entries.len();
-            for entry in entries.into_iter().filter(|entry| entry.modified <= self.at) {
-                let rank = |entry: &Entry| (entry.modified, usize::MAX - entry.turn);
-                match newest.get(&entry.key) {
-                    Some(other) if rank(other) >= rank(&entry) => {}
-                    _ => drop(newest.insert(entry.key.clone(), entry)),
-                }
-            }
-            if tagged(&page, "IsTruncated").as_deref() != Some("true") {
-                break;
-            }
-            let next = (
-                tagged(&page, "NextKeyMarker").unwrap_or_default(),
-                tagged(&page, "NextVersionIdMarker").unwrap_or_default(),
-            );
-            // An endpoint that goes round in circles, or on without end.
-            if next.0.is_empty() || Some(&next) == marker.as_ref() || seen > LIST_MAX {
-                return Err(Fault::Odd(ODD.to_owned()));
-            }
-            marker = Some(next);
-        }
-        let there = newest.into_values().filter_map(|entry| {
-            let key = Key::parse(&entry.key).ok()?;
-            Some((key, entry.version?))
-        });
-        Ok(there.collect())
-    }
 }
 
-const ODD: &str = "a listing of versions that makes no sense";
+pub(crate) const ODD: &str = "a listing of versions that makes no sense";
 
 impl Version {
     /// As a listing of now would have it.
-    pub fn meta(&self, key: &Key) -> ObjectMeta {
+    pub(crate) fn meta(&self, key: &Key) -> ObjectMeta {
         ObjectMeta {
             location: key.clone(),
             last_modified: std::time::SystemTime::UNIX_EPOCH
@@ -129,7 +65,7 @@ impl Version {
 }
 
 /// The entries of a page; `None` when it is none.
-fn entries(page: &str, before: usize) -> Option<Vec<Entry>> {
+pub(crate) fn entries(page: &str, before: usize) -> Option<Vec<Entry>> {
     let mut found = Vec::new();
     let mut rest = page;
     loop {

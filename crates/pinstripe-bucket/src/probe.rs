@@ -8,9 +8,9 @@ use pinstripe_member::format::label::{MemberAbility, MemberFacts};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
+use crate::inner::Inner;
 use crate::key;
 use crate::locks::{BucketLock, RankedMutex};
-use crate::member::Inner;
 use crate::session::Session;
 use crate::signed::Ask;
 

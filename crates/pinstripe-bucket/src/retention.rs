@@ -11,9 +11,9 @@ use pinstripe_member::{ExtentName, KeptLonger, goes_on};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
+use crate::inner::Inner;
 use crate::key;
 use crate::lock::{Lock, UNTIL};
-use crate::member::Inner;
 use crate::session::Session;
 use crate::signed::Ask;
 use crate::utc;

@@ -15,7 +15,7 @@ use pinstripe_member::{ExtentName, ExtentWriter, Replace};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;
-use crate::member::{EXTENT_BYTES, Inner};
+use crate::inner::{EXTENT_BYTES, Inner};
 
 /// Extents up to this are one request: a pack's extent has at most 64 MiB and its checksums.
 const WHOLE_MAX_BYTES: usize = 72 << 20;

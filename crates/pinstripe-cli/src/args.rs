@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
 use pinstripe_base::error::{Error, Kind};
-use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
+use pinstripe_base::units::{MIB, parse_size};
 use pinstripe_io::fault::{Fault, Plan};
 
 use crate::credential::CredentialArgs;
+pub use crate::values::{Size, one_line, size};
 
 /// Less than this holds no strip, record and window at once.
 const MEMORY_MIN_BYTES: u64 = 64 * MIB;
@@ -148,30 +149,6 @@ impl Common {
     }
 }
 
-/// An error as clap shows it: on one line, its advice behind it.
-pub fn one_line(error: Error) -> String {
-    match error.advice_text() {
-        Some(advice) => format!("{error}; {advice}"),
-        None => error.to_string(),
-    }
-}
-
-/// A number of bytes as an option has it: `256M`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size(pub u64);
-
-impl fmt::Display for Size {
-    /// Writes what [`size`] reads, in the largest unit that is exact.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(GIB, "G"), (MIB, "M"), (KIB, "K"), (1, "")];
-        let fits = |(bytes, _): &&(u64, &str)| self.0 >= *bytes && self.0.is_multiple_of(*bytes);
-        match units.iter().find(fits) {
-            Some((bytes, name)) => write!(f, "{}{name}", self.0 / bytes),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
 /// A time as an option has it: `30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Duration);
@@ -221,11 +198,6 @@ fn nanos_of(number: &str, unit: u128) -> Option<u128> {
     }
     let parts = fraction.parse::<u128>().ok()? * unit / 10_u128.pow(fraction.len() as u32);
     Some(whole.parse::<u128>().ok()? * unit + parts)
-}
-
-/// Reads a size.
-pub fn size(text: &str) -> Result<Size, String> {
-    parse_size(text).map(Size).map_err(one_line)
 }
 
 /// A part of a source: from a byte on, up to another one if that is said.

@@ -8,7 +8,7 @@ use pinstripe_member::format::label::Retention;
 use pinstripe_member::is_remote;
 use pinstripe_rados::is_pool;
 
-use crate::args::{self, Size};
+use crate::values::{Size, size};
 
 /// Least bytes per second that a limit may allow.
 const RATE_MIN_BYTES: u64 = 1 << 10;
@@ -133,7 +133,7 @@ fn retention(text: &str) -> std::result::Result<u32, String> {
 
 /// Reads the size of a cache.
 pub fn cache_size(text: &str) -> std::result::Result<Size, String> {
-    match args::size(text)? {
+    match size(text)? {
         size if size.0 == 0 || size.0 >= CACHE_MIN_BYTES => Ok(size),
         _ => Err("at least 16M, or 0 for none".to_owned()),
     }

@@ -44,6 +44,7 @@ mod system;
 mod table;
 mod time;
 mod users;
+mod values;
 mod verbs;
 mod xdg;
 

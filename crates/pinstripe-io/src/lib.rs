@@ -6,6 +6,7 @@
 //! system allows; [`disk`] names the disk that a path is on, [`mounts`] the mount; [`paths`] says what
 //! is at a path.
 //! [`remove`] removes a directory with everything in it, but no mount.
+//! [`pool`] has the threads that work side by side, [`calls`] those that make calls with a deadline.
 //! [`control`] is the socket at which a process answers others of its user.
 //! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
 //!
@@ -14,6 +15,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 pub mod beneath;
+pub mod calls;
 pub mod control;
 pub mod descriptors;
 pub mod device;
@@ -24,5 +26,6 @@ pub mod lane;
 pub mod library;
 pub mod mounts;
 pub mod paths;
+pub mod pool;
 pub mod process;
 pub mod remove;

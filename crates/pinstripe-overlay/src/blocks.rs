@@ -10,7 +10,7 @@ use pinstripe_base::error::Result;
 use pinstripe_prefetch::runner::FetchSource;
 
 use crate::cache::BlockCache;
-use crate::calls::{CallPool, Reply};
+use crate::calls::{CallPool, CallReply};
 use crate::nodes::{Nodes, SourceNode};
 use crate::source::RangeSource;
 
@@ -98,7 +98,7 @@ fn fetch<S: RangeSource>(
     cache: Option<&BlockCache>,
     node: &SourceNode,
     key: BlockKey,
-    reply: Reply<Result<Arc<Vec<u8>>>>,
+    reply: CallReply<Result<Arc<Vec<u8>>>>,
 ) {
     let (version, range) = (&node.entry.version, key.range(node.entry.version.size));
     let mut bytes = Vec::with_capacity((range.end - range.start) as usize);

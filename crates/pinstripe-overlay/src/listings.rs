@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-use crate::calls::{CallPool, Reply};
+use crate::calls::{CallPool, CallReply};
 use crate::locks::{OverlayLock, RankedMutex};
 use crate::nodes::SourceNode;
 use crate::source::{ListedName, RangeSource, SourceEntry};
@@ -54,7 +54,7 @@ impl Listings {
             return Ok(kept);
         }
         let (asked, path) = (Arc::clone(source), node.path.clone());
-        let names = calls.call(move |reply: Reply<_>| reply.give(asked.list(&path)))??;
+        let names = calls.call(move |reply: CallReply<_>| reply.give(asked.list(&path)))??;
         let listing = Arc::new(Listing::new(names));
         let mut kept = self.0.lock();
         kept.retain(|(other, _)| *other != directory);
@@ -133,7 +133,7 @@ fn ask<S: RangeSource>(
 ) -> Result<Vec<Option<SourceEntry>>> {
     let asked = names.iter().map(|name| {
         let (source, path) = (Arc::clone(source), node.below(name));
-        move |reply: Reply<Result<SourceEntry>>| reply.give(source.stat(&path))
+        move |reply: CallReply<Result<SourceEntry>>| reply.give(source.stat(&path))
     });
     let or_gone = |answer: Result<Result<SourceEntry>>| match answer.and_then(|answer| answer) {
         Ok(entry) => Ok(Some(entry)),

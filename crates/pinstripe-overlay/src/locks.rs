@@ -4,8 +4,7 @@
 pub(crate) type RankedMutex<T> = pinstripe_base::ranked::RankedMutex<OverlayLock, T>;
 
 pinstripe_base::lock_ranks! {
-    /// The locks of an overlay, outermost first. Only a dropped call takes one under another: its
-    /// answer under the queue.
+    /// The locks of an overlay, outermost first. No thread takes one under another.
     pub(crate) enum OverlayLock {
         /// The entry of the root.
         Root,
@@ -17,10 +16,6 @@ pinstripe_base::lock_ranks! {
         Nodes,
         /// Files of the source that are open.
         OpenFiles,
-        /// Calls that wait for a thread.
-        Queue,
-        /// The answer of one call.
-        Answer,
         /// The cells of the cache.
         Slots,
         /// Problems that were reported.

@@ -1,10 +1,7 @@
 //! Many objects asked for side by side.
 
-#![allow(clippy::disallowed_methods, reason = "calls of librados wait, so several need threads")]
-
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use pinstripe_base::each::each_of;
+use pinstripe_io::pool;
 use pinstripe_member::goes_on;
 
 /// Objects that are asked for side by side: a cluster takes as long for one as for many.
@@ -13,23 +10,12 @@ pub(crate) const AT_ONCE: usize = 16;
 /// What `ask` answers for each of these, in order. The caller's thread asks, too, and reports that
 /// the call goes on.
 pub(crate) fn side_by_side<N: Sync, T: Send>(names: &[N], ask: impl Fn(&N) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
     let run = |task: &(dyn Fn(usize) + Sync)| {
-        let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < names.len());
-        let work = || {
-            while let Some(at) = take() {
-                task(at);
-            }
+        let task = |at| {
+            task(at);
+            goes_on();
         };
-        std::thread::scope(|scope| {
-            for _ in 1..AT_ONCE.min(names.len()) {
-                scope.spawn(work);
-            }
-            while let Some(at) = take() {
-                task(at);
-                goes_on();
-            }
-        });
+        pool::side_by_side(AT_ONCE, 0..names.len(), &task);
     };
     each_of(names.len(), run, |at| ask(&names[at]))
 }

@@ -12,10 +12,10 @@
 mod arena;
 mod arrivals;
 mod beginning;
+mod checked;
 mod paced;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -25,6 +25,7 @@ use crate::limits::GAPS_WAITING;
 pub use arena::Arena;
 use arrivals::Arrivals;
 pub use beginning::{InputBeginning, TakeZero};
+use checked::{AtomicBool, AtomicI64, AtomicU64, GIVES_BACK, Ordering, SHOWS, Touches};
 pub use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
@@ -65,6 +66,7 @@ pub struct Ring {
     /// The most that the producer makes; what it is given beyond that is left out.
     end: AtomicU64,
     arrivals: Arrivals,
+    touches: Touches,
 }
 
 impl Ring {
@@ -105,6 +107,7 @@ impl Ring {
             origin: AtomicI64::new(0),
             end: AtomicU64::new(u64::MAX),
             arrivals: Arrivals::default(),
+            touches: Touches::new(size),
         });
         let producer = RingProducer {
             ring: Arc::clone(&ring),
@@ -262,7 +265,7 @@ impl RingProducer {
         if fill > ring.peak.load(Ordering::Relaxed) {
             ring.peak.store(fill, Ordering::Relaxed);
         }
-        ring.head.0.store(head + fits, Ordering::Release);
+        ring.head.0.store(head + fits, SHOWS);
         if fits < bytes.len() as u64 {
             ring.overruns.fetch_add(1, Ordering::Relaxed);
             self.lose(bytes.len() as u64 - fits);
@@ -301,6 +304,7 @@ impl RingProducer {
 
     fn copy(&self, head: u64, bytes: &[u8]) {
         let ring = &*self.ring;
+        ring.touches.write(head, bytes.len() as u64);
         let first = bytes.len().min((ring.size - (head & (ring.size - 1))) as usize);
         // SAFETY: `push` checked that there is room for all of it, so no consumer reads there; the
         // first part ends where the ring ends, and the second begins at its beginning.
@@ -339,7 +343,7 @@ impl Drop for RingProducer {
     fn drop(&mut self) {
         let head = self.ring.head.0.load(Ordering::Relaxed);
         while self.open_gap_bytes > 0 && !self.close_gap(head) {
-            std::thread::yield_now();
+            checked::yield_now();
         }
         self.ring.is_ended.store(true, Ordering::Release);
     }
@@ -416,6 +420,7 @@ impl RingConsumer {
         let head = ring.head.0.load(Ordering::Acquire);
         let to_end = ring.size - (tail & (ring.size - 1));
         let count = most.min(head - tail).min(to_end);
+        ring.touches.read(tail, count);
         // SAFETY: between tail and head the producer does not write, and only this consumer moves
         // this tail, for which it needs `&mut self`.
         unsafe { std::slice::from_raw_parts(ring.at(tail), count as usize) }
@@ -424,7 +429,7 @@ impl RingConsumer {
     /// Gives back so many bytes that were read.
     pub fn take(&mut self, bytes: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
-        self.tail().store(tail + bytes, Ordering::Release);
+        self.tail().store(tail + bytes, GIVES_BACK);
     }
 
     /// Goes past the gap that was found.
@@ -440,5 +445,7 @@ impl RingConsumer {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -13,13 +13,15 @@
 //! executions of one command on this disk, which are all the same: six minutes. `cargo xtask soak
 //! tune [--pairs N] [--dir DIR] [--knobs FILE] [--source TREE]` runs `lab tune`, and jobs with and without
 //! what it advises. `cargo xtask soak whole` runs the tests of which the test command runs a share: a fault at each step instead of
-//! every fifth or third, and four times the seeds and cases.
+//! every fifth or third, and four times the seeds and cases. `cargo xtask soak loom` tries the orders of
+//! the threads of the recorder's ring and of the pool of workers.
 //!
 //! The test command runs the first six seeds of the stress test; this runs as many as there is time
 //! for. A seed that fails is named with its story and a shorter one that fails too.
 
 mod executions;
 mod lab;
+mod loom;
 mod pairs;
 mod program;
 mod quick;
@@ -51,6 +53,7 @@ pub fn run(args: &[String]) -> Result<bool> {
         [word, args @ ..] if word == "pairs" => pairs::run(args),
         [word] if word == "split" => split::run(),
         [word] if word == "lab" => lab::run(),
+        [word] if word == "loom" => loom::run(),
         [word] if word == "whole" => whole(),
         [word, args @ ..] if word == "buckets" => buckets(args),
         [word, args @ ..] if word == "executions" => executions::run(args),

@@ -4,8 +4,10 @@
 //! changed on disk.
 
 mod crates;
+mod cycles;
 mod files;
 mod pages;
+mod paths;
 mod rooms;
 mod rules;
 mod source;
@@ -95,6 +97,7 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     findings.extend(files::check(&files, &scanned));
     findings.extend(files::names_of_crates(&scanned, rules::NAMES_OF_SEVERAL_CRATES));
     findings.extend(surface::unused(&files, &scanned, rules::UNUSED_PUBLIC_ITEMS));
+    findings.extend(cycles::check(&scanned, rules::FILE_CYCLES, rules::FILES_OF_A_CYCLE));
     findings.extend(pages::check(root, &files, workspace));
     findings.extend(words::check(&files, &scanned));
     findings.sort();

@@ -182,6 +182,7 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["beneath", "fault", "lane"],
             &[
+                "calls",
                 "control",
                 "descriptors",
                 "device",
@@ -189,6 +190,7 @@ pub const ROOMS: &[Rooms] = &[
                 "file_tree",
                 "library",
                 "paths",
+                "pool",
                 "process",
                 "remove",
             ],
@@ -225,7 +227,7 @@ pub const ROOMS: &[Rooms] = &[
     },
     Rooms {
         folder: "crates/pinstripe-stripe/src",
-        floors: &[&["abort", "chunk", "codec", "dedup", "each", "retention", "seal", "stripe"]],
+        floors: &[&["abort", "chunk", "codec", "dedup", "retention", "seal", "stripe"]],
         neighbours: &[],
         narrow: &[],
     },
@@ -321,11 +323,15 @@ pub const ROOMS: &[Rooms] = &[
         floors: &[
             &["remote"],
             &["one_winner", "probe", "retention"],
-            &["member", "output", "source", "writer"],
-            &["foresight", "kept"],
-            &["clients"],
-            &["blocks", "listing", "past", "session", "tails"],
-            &["lock", "attempts", "own_pages", "versions"],
+            &["member", "output", "source"],
+            &["writer"],
+            &["inner"],
+            &["foresight"],
+            &["kept"],
+            &["clients", "past_look"],
+            &["listing"],
+            &["blocks", "session", "tails"],
+            &["past", "lock", "attempts", "own_pages", "versions"],
             &["signed"],
             &["endpoint"],
             &["bandwidth", "traffic", "window"],
@@ -333,16 +339,7 @@ pub const ROOMS: &[Rooms] = &[
             &["place", "refusal", "utc"],
             &["locks"],
         ],
-        neighbours: &[
-            ("member", "writer"),
-            ("writer", "member"),
-            ("foresight", "kept"),
-            ("kept", "foresight"),
-            ("listing", "session"),
-            ("past", "listing"),
-            ("past", "session"),
-            ("session", "past"),
-        ],
+        neighbours: &[],
         narrow: &[],
     },
     Rooms {
@@ -370,7 +367,8 @@ pub const ROOMS: &[Rooms] = &[
             &["run"],
             &["config"],
             &["aws"],
-            &["args", "bucket_args"],
+            &["args"],
+            &["bucket_args"],
             &["credential", "journal", "message", "rules", "signals"],
             &[
                 "config",
@@ -384,10 +382,11 @@ pub const ROOMS: &[Rooms] = &[
                 "time",
                 "jobs",
                 "users",
+                "values",
                 "xdg",
             ],
         ],
-        neighbours: &[("args", "bucket_args"), ("bucket_args", "args")],
+        neighbours: &[],
         narrow: &[],
     },
 ];
@@ -436,7 +435,13 @@ pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"]
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
-pub const UNUSED_PUBLIC_ITEMS: usize = 258;
+pub const UNUSED_PUBLIC_ITEMS: usize = 256;
+
+/// Cycles of files that import each other. A ratchet: it may only fall.
+pub const FILE_CYCLES: usize = 10;
+
+/// The most files of one cycle.
+pub const FILES_OF_A_CYCLE: usize = 4;
 
 /// Pages that must exist, with the most words they may have, code included.
 pub const PAGES: &[(&str, usize)] =

@@ -226,7 +226,7 @@ fn item_body(code: &[u8], start: usize) -> Option<Range<usize>> {
 }
 
 /// Behind the bracket that closes the one that opens here.
-fn closed(code: &[u8], start: usize) -> usize {
+pub fn closed(code: &[u8], start: usize) -> usize {
     let (mut at, mut depth) = (start, 0usize);
     while at < code.len() {
         match code[at] {
@@ -254,7 +254,7 @@ fn declared_modules(code: &[u8]) -> Vec<String> {
 }
 
 /// The bodies of modules that are written inline.
-fn inline_modules(code: &[u8]) -> Vec<Range<usize>> {
+pub fn inline_modules(code: &[u8]) -> Vec<Range<usize>> {
     let body = |at: usize| {
         let start = skip_blanks(code, at + "mod".len());
         let open = skip_blanks(code, start + word_at(code, start).len());
@@ -285,7 +285,7 @@ fn heads(code: &[u8], at: usize, named: &mut Vec<(String, usize)>) {
     }
 }
 
-fn skip_colons(code: &[u8], at: usize) -> Option<usize> {
+pub fn skip_colons(code: &[u8], at: usize) -> Option<usize> {
     let at = skip_blanks(code, at);
     code[at..].starts_with(b"::").then(|| skip_blanks(code, at + 2))
 }
@@ -294,23 +294,23 @@ fn before_is_colons(code: &[u8], at: usize) -> bool {
     code[..at].trim_ascii_end().ends_with(b"::")
 }
 
-fn skip_blanks(code: &[u8], at: usize) -> usize {
+pub fn skip_blanks(code: &[u8], at: usize) -> usize {
     let rest = code.get(at..).unwrap_or_default();
     at + rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
 }
 
-fn word_at(code: &[u8], at: usize) -> String {
+pub fn word_at(code: &[u8], at: usize) -> String {
     let rest = code.get(at..).unwrap_or_default();
     let word = rest.iter().take_while(|&&b| is_word(b)).copied().collect();
     String::from_utf8(word).unwrap_or_default()
 }
 
-fn is_word(byte: u8) -> bool {
+pub fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// The place of `needle` at or after `start`; the length of the text when there is none.
-fn find(text: &[u8], start: usize, needle: &[u8]) -> usize {
+pub fn find(text: &[u8], start: usize, needle: &[u8]) -> usize {
     let rest = text.get(start..).unwrap_or_default();
     let found = rest.windows(needle.len()).position(|window| window == needle);
     found.map_or(text.len(), |at| start + at)

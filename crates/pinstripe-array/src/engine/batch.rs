@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::fetch::{Fetch, carry_out};
+use super::fetch::{Fetch, TASK_TRANSFERS, carry_out};
 use super::job::{Job, Memory};
 use super::members::MemberSlots;
 use crate::compute::ComputedBytes;
@@ -24,8 +24,6 @@ use pinstripe_base::sync::{into_inner, lock};
 const BATCH_BYTES: usize = 8 << 20;
 /// The same where a record is quick: a batch that stays in the processor's cache is read once.
 const QUICK_BATCH_BYTES: usize = 2 << 20;
-/// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
-pub(super) const TASK_TRANSFERS: usize = 16;
 
 /// Bytes of one long write, at most: several keep a disk busy.
 const LONG_WRITE_MOST: usize = 2 << 20;

@@ -4,24 +4,9 @@ use std::ops::Range;
 
 use super::Array;
 use super::content::ShardContent;
-use super::rebuild::Fill;
+use super::rebuild::{Fill, FillError, Filled};
 use super::status::WorkKind;
 use crate::member::ArrayMember;
-
-/// The outcome for a chunk.
-#[derive(Default)]
-pub(super) struct Filled {
-    /// Bytes that were written.
-    pub bytes: u64,
-    /// Blocks whose content could not be rebuilt.
-    pub lost_blocks: u64,
-}
-
-/// The reason why a chunk could not be filled.
-pub(super) enum FillError {
-    /// The member does not take it.
-    Write,
-}
 
 impl Array {
     /// Fills the chunk at an offset of a member from the other members.

@@ -9,8 +9,7 @@ use std::path::Path;
 
 use super::Array;
 use super::flusher::Flusher;
-use super::status::SlotState;
-use super::work::WorkReport;
+use super::step::WorkReport;
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
@@ -186,9 +185,4 @@ impl DeviceRole {
 pub fn not_used() -> Error {
     Error::new(Kind::Usage, "has failed, and is not used any more")
         .advice("nothing can be copied from it: add the new device with --add")
-}
-
-/// Whether a slot waits for a member.
-pub(super) fn is_empty(state: SlotState) -> bool {
-    matches!(state, SlotState::Failed | SlotState::Missing)
 }

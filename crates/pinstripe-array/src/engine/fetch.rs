@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use super::batch::TASK_TRANSFERS;
 use crate::executor::{Executor, TaskKind};
 use crate::format::BLOCK_BYTES;
 use crate::member::ArrayMember;
 use crate::plan::{Class, Mark};
 use pinstripe_base::sync::{into_inner, lock};
+
+/// Transfers of one task, at most: several tasks keep several transfers of one member in flight.
+pub(super) const TASK_TRANSFERS: usize = 16;
 
 /// A read to be carried out.
 pub(super) struct Fetch<'a> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::Array;
 use super::log::Log;
-use super::rows::RowWriter;
 use crate::cache::Dirty;
 use crate::compute::Operation;
 use crate::format::BLOCK_BYTES;
@@ -118,42 +117,6 @@ impl Job {
                 take(self.map.member(shard), (parts * piece.column.len()) as u64);
             }
         }
-    }
-}
-
-impl RowWriter {
-    /// Plans the dirty part of a window of a row; `None` if nothing in it is dirty.
-    pub(super) fn job(
-        &mut self,
-        array: &Array,
-        rules: Rules,
-        row: u64,
-        dirty: &Arc<Dirty>,
-        window: Range<u32>,
-    ) -> Result<Option<Job>> {
-        let map = array.shape().map(row);
-        let mut memory = self.batch.spare.pop().unwrap_or_default();
-        memory.makes_at.clear();
-        memory.marks.clear();
-        dirty.marks_within(&window, BLOCK_BYTES as u32, &mut memory.marks);
-        let columns = memory.marks.iter().map(|mark| mark.column.clone());
-        let Some(mut touched) = columns.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
-        else {
-            self.batch.spare.push(memory);
-            return Ok(None);
-        };
-        if let Some(granule) = rules.granule {
-            touched = touched.start / granule * granule..touched.end.next_multiple_of(granule);
-        }
-        touched = touched.start..touched.end.min(map.len());
-        if !dirty.is_full(&map) {
-            let sums = &mut self.batch.sums;
-            array.mark_unwritten(&map, &touched, sums, &mut memory.marks);
-        }
-        let logs_data = self.logs_data;
-        let mut job = Job { map, window, logs_data, dirty: Arc::clone(dirty), memory };
-        job.plan(array, &mut self.planner, rules)?;
-        Ok(Some(job))
     }
 }
 

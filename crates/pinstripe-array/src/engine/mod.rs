@@ -59,6 +59,7 @@ mod shape;
 #[cfg(test)]
 mod slow_sync;
 mod status;
+mod step;
 mod superblocks;
 #[cfg(test)]
 mod tests;
@@ -75,7 +76,7 @@ pub use devices::{DeviceRole, FailedAs, IsDevice, not_used};
 pub use flusher::{BATCH_ROWS, Flusher};
 pub use manage::AddedAs;
 pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
-pub use work::{Mismatch, Step, WorkReport};
+pub use step::{Mismatch, Step, WorkReport};
 pub use write::DirtyStats;
 
 use self::heal::{Bad, BadBlockList};

@@ -10,13 +10,14 @@
 //! included, and no chunk below it was written since it was filled. So interrupted work resumes
 //! there.
 
+mod begin;
+
 use std::sync::Arc;
 
 use super::Array;
-use super::chunk::{FillError, Filled};
 use super::logged::LoggedArray;
 use super::status::WorkKind;
-use super::work::{LongWork, PASSED_MAX, Step, WorkReport};
+use super::step::{PASSED_MAX, Step, WorkReport};
 use crate::executor::{TaskKind, each_of};
 use crate::format::superblock::{Slot, Superblock, Work};
 use crate::geometry::{ArrayGeometry, RowMap};
@@ -164,88 +165,6 @@ impl Fill {
     }
 }
 
-fn kind_of(only_behind: bool) -> WorkKind {
-    if only_behind { WorkKind::Recover } else { WorkKind::Rebuild }
-}
-
-impl LongWork {
-    /// Puts a member into an empty slot, to be filled.
-    pub(crate) fn begin_fill(
-        &mut self,
-        logged: &mut LoggedArray,
-        slot: usize,
-        member: Arc<ArrayMember>,
-        only_behind: bool,
-    ) -> Result<()> {
-        // The new member has no log, so no record may be needed from it.
-        logged.checkpoint()?;
-        let fill = Fill::of(kind_of(only_behind), slot, &member);
-        member.set_filled(Some(0));
-        let (id, work) = (member.id(), fill.work());
-        logged.array.put_member(slot, member);
-        logged.array.update_superblocks(|superblock| {
-            superblock.slots[slot] = Slot::Rebuilding(id);
-            superblock.work = work;
-        })?;
-        logged.array.note_changes(&logged.array.superblock());
-        self.fill = Some(fill);
-        self.publish(&logged.array);
-        Ok(())
-    }
-
-    /// Begins to fill the member of a slot that was added to the array just now. The superblock that
-    /// names the slot also carries `change`.
-    pub(crate) fn fill_new_slot(
-        &mut self,
-        logged: &LoggedArray,
-        slot: usize,
-        member: &ArrayMember,
-        change: impl FnOnce(&mut Superblock),
-    ) -> Result<()> {
-        let fill = Fill::of(WorkKind::Rebuild, slot, member);
-        let (id, work) = (member.id(), fill.work());
-        logged.array.update_superblocks(|superblock| {
-            superblock.slots.push(Slot::Rebuilding(id));
-            superblock.work = work;
-            change(superblock);
-        })?;
-        logged.array.note_changes(&logged.array.superblock());
-        self.fill = Some(fill);
-        self.publish(&logged.array);
-        Ok(())
-    }
-
-    /// Begins to copy a member to another one, which receives every write to it and then replaces
-    /// it.
-    pub(crate) fn begin_replace(
-        &mut self,
-        logged: &mut LoggedArray,
-        member: &ArrayMember,
-        slot: usize,
-        replacement: Arc<ArrayMember>,
-    ) -> Result<()> {
-        logged.checkpoint()?;
-        let fill = Fill::of(WorkKind::Replace, slot, &replacement);
-        replacement.set_filled(Some(0));
-        member.replacement().set(Some(replacement));
-        let work = fill.work();
-        logged.array.update_superblocks(|superblock| superblock.work = work)?;
-        logged.array.note_changes(&logged.array.superblock());
-        self.fill = Some(fill);
-        self.publish(&logged.array);
-        Ok(())
-    }
-}
-
-impl LongWork {
-    /// Ends the fill of a slot, whose member to fill was dropped. Returns its report.
-    pub(crate) fn end_fill(&mut self, array: &Array, slot: usize) -> WorkReport {
-        let fill = self.fill.take_if(|fill| fill.slot == slot);
-        self.publish(array);
-        fill.map_or_else(|| WorkReport::new(WorkKind::Replace, Some(slot)), |fill| fill.report)
-    }
-}
-
 impl Array {
     /// Shows in the status that a spare is about to be filled for a slot.
     pub(super) fn announce_fill(&self, slot: usize) {
@@ -373,4 +292,23 @@ impl Array {
             None => self.fail(fill.slot),
         }
     }
+}
+
+/// The outcome for a chunk.
+#[derive(Default)]
+pub(super) struct Filled {
+    /// Bytes that were written.
+    pub bytes: u64,
+    /// Blocks whose content could not be rebuilt.
+    pub lost_blocks: u64,
+}
+
+/// The reason why a chunk could not be filled.
+pub(super) enum FillError {
+    /// The member does not take it.
+    Write,
+}
+
+fn kind_of(only_behind: bool) -> WorkKind {
+    if only_behind { WorkKind::Recover } else { WorkKind::Rebuild }
 }

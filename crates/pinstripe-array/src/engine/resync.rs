@@ -17,7 +17,7 @@ use super::Array;
 use super::image::{BLOCK, Blame, RowImage};
 use super::logged::LoggedArray;
 use super::status::WorkKind;
-use super::work::{PASSED_MAX, Step, WorkReport};
+use super::step::{PASSED_MAX, Step, WorkReport};
 use crate::format::BLOCK_BYTES;
 use crate::format::log::LogPiece;
 use crate::format::superblock::{Consistency, Superblock};

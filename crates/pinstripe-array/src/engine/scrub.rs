@@ -5,6 +5,8 @@
 //! fit the data, the two parities of level 6 name the bad shard if there is only one. Otherwise the
 //! bad shard is unknown; repair then makes parity follow the data, and copies follow the first one.
 
+mod begin;
+
 use std::sync::Arc;
 
 use super::Array;
@@ -12,12 +14,12 @@ use super::heal::Healed;
 use super::image::{BLOCK, Blame, BlockMismatch, RowImage};
 use super::logged::LoggedArray;
 use super::status::WorkKind;
-use super::work::{LongWork, Mismatch, PASSED_MAX, Step, WorkReport};
+use super::step::{Mismatch, PASSED_MAX, Step, WorkReport};
 use crate::executor::{TaskKind, each_of};
 use crate::format::BLOCK_BYTES;
 use crate::format::superblock::{ScrubProgress, Superblock};
 use crate::geometry::RowMap;
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::Result;
 
 /// Bytes of each member between two notes of progress in the superblock.
 const RECORD_BYTES: u64 = 256 << 20;
@@ -48,32 +50,6 @@ impl Scrub {
 
     fn progress(&self) -> Option<ScrubProgress> {
         Some(ScrubProgress { repair: self.repair, done_rows: self.done_rows })
-    }
-}
-
-impl LongWork {
-    /// Begins to read and compare everything, and to repair it if `repair` is set.
-    ///
-    /// # Errors
-    /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that
-    /// writes.
-    pub(crate) fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
-        if self.scrub.is_some() {
-            return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
-                .advice("wait until that is done, or cancel it"));
-        }
-        if self.grow.is_some() {
-            return Err(
-                Error::new(Kind::Busy, "the array is growing").advice("wait until that is done")
-            );
-        }
-        let scrub = Scrub::new(repair, 0);
-        let progress = scrub.progress();
-        array.update_superblocks(|superblock| superblock.scrub = progress)?;
-        array.live.lock().mismatches = 0;
-        self.scrub = Some(scrub);
-        self.publish(array);
-        Ok(())
     }
 }
 

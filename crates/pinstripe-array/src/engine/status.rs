@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::Array;
-use super::devices::is_empty;
 use crate::format::superblock::{Consistency, Slot, Superblock};
 use crate::geometry::{Layout, Level};
 use pinstripe_base::id::{ArrayId, MemberId};
@@ -184,4 +183,9 @@ fn slot_status(superblock: &Superblock, slot: usize) -> SlotStatus {
         Slot::Rebuilding(member) => (SlotState::Rebuilding, Some(member)),
     };
     SlotStatus { state, member, path: None, replacement: None, errors: Errors::default() }
+}
+
+/// Whether a slot waits for a member.
+pub(super) fn is_empty(state: SlotState) -> bool {
+    matches!(state, SlotState::Failed | SlotState::Missing)
 }

@@ -1,7 +1,5 @@
 //! Long work in slices, which the flusher does between batches.
 
-use std::path::PathBuf;
-
 use super::Array;
 use super::grow::Grow;
 use super::heal::heal;
@@ -10,66 +8,10 @@ use super::rebuild::{DURABLE_BYTES, Fill};
 use super::resync::Resync;
 use super::scrub::Scrub;
 use super::status::{WorkKind, WorkStatus};
+use super::step::{Step, WorkReport};
 use crate::format::superblock::Slot;
 use crate::geometry::RowMap;
 use pinstripe_base::error::Result;
-
-/// Rows or chunks with nothing to do that one step passes over, at most: it has to end soon.
-pub(super) const PASSED_MAX: u64 = 16384;
-
-/// The outcome of a slice.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// There is nothing to do.
-    Idle,
-    /// There is more.
-    Moved {
-        /// Bytes of each member that were moved or examined.
-        bytes: u64,
-    },
-    /// Some work has ended.
-    Done(WorkReport),
-}
-
-/// The outcome of long work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkReport {
-    /// The kind of work.
-    pub kind: WorkKind,
-    /// The slot it was for, if it was for one.
-    pub slot: Option<usize>,
-    /// The path of the device that it filled, if it filled one.
-    pub path: Option<PathBuf>,
-    /// Whether it came to its end; if not, a member failed, or it was cancelled.
-    pub is_finished: bool,
-    /// Bytes of each member that were moved.
-    pub bytes: u64,
-    /// Blocks whose content could not be rebuilt: reading them fails until they are written.
-    pub lost_blocks: u64,
-    /// The first blocks that did not hold what they should.
-    pub mismatches: Vec<Mismatch>,
-}
-
-impl WorkReport {
-    pub(super) fn new(kind: WorkKind, slot: Option<usize>) -> Self {
-        let mismatches = Vec::new();
-        let (path, is_finished, bytes, lost_blocks) = (None, false, 0, 0);
-        WorkReport { kind, slot, path, is_finished, bytes, lost_blocks, mismatches }
-    }
-}
-
-/// A block that did not hold what it should.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
-    /// The slot of the member that is to blame, if that is known.
-    pub slot: Option<usize>,
-    /// The path of that member.
-    pub path: Option<PathBuf>,
-    /// The offset of the block in each member's data.
-    pub member_offset: u64,
-    /// Whether it was repaired.
-    pub is_mended: bool,
-}
 
 /// Long work in progress.
 #[derive(Debug, Default)]

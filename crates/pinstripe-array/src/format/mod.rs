@@ -15,6 +15,7 @@ pub mod regions;
 pub mod sector;
 pub mod sums;
 pub mod superblock;
+mod version;
 
 /// The unit of a checksum, and the smallest piece of a member that is read or written.
 pub const BLOCK_BYTES: u64 = 4096;

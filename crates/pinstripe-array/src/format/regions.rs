@@ -10,43 +10,10 @@
 //! the disk lost a write.
 
 use super::sector::{CONTENT_BYTES, SectorContent};
+pub use super::version::Version;
 
 /// Regions that a sector of the map has.
 pub(crate) const SECTOR_REGIONS: usize = CONTENT_BYTES / 2;
-
-/// Which writing of a page it was. Versions count up, and begin again after the last one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Version(u16);
-
-const VERSIONS: u16 = 1 << 13;
-
-impl Version {
-    /// The first version.
-    pub const FIRST: Version = Version(0);
-    /// The most versions that a leaf may be ahead of the map's version of its page.
-    pub const AHEAD_MAX: u16 = 8;
-
-    /// So many versions later.
-    #[must_use]
-    pub fn plus(self, later: u16) -> Self {
-        Version((self.0 + later % VERSIONS) % VERSIONS)
-    }
-
-    /// The number of versions since an earlier one.
-    pub fn since(self, earlier: Self) -> u16 {
-        (self.0 + VERSIONS - earlier.0) % VERSIONS
-    }
-
-    /// Those that leaves may have where the map says this one, the likely one first.
-    pub(crate) fn or_ahead(self) -> impl Iterator<Item = Version> {
-        (0..=Self::AHEAD_MAX).map(move |later| self.plus(later))
-    }
-
-    /// As it is hashed.
-    pub fn to_bytes(self) -> [u8; 2] {
-        self.0.to_le_bytes()
-    }
-}
 
 /// The state of a region of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

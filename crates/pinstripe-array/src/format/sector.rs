@@ -4,7 +4,7 @@
 //! not match; nor does one of another version than is asked for.
 
 use super::crc32c_of;
-use super::regions::Version;
+use super::version::Version;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ArrayId, MemberId};
 

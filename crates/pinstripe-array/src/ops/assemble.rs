@@ -2,12 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::examine::{FoundSuperblock, examine};
-use super::register::Metadata;
-use super::{Entry, Register, devices, md};
+use super::{Entry, Register, devices};
 use crate::engine::{self, AssembleOptions, Flusher};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::ArrayId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
@@ -31,48 +28,6 @@ pub(crate) fn open_all(
         }
     }
     Ok(opened)
-}
-
-/// Registers an array of md's under a name, if the first device that carries any array is a member
-/// of one; without devices, if an array of md's is registered under the name. Nothing is written to
-/// the devices. With `force`, it is read although md would not start it, and strange devices are
-/// left out. Returns whether it was one of md's.
-///
-/// # Errors
-/// Those of [`md::check`].
-pub fn assemble_md(
-    name: &str,
-    paths: &[PathBuf],
-    force: bool,
-    register: &Register,
-    monitor: &Monitor,
-) -> Result<bool> {
-    super::register::check_name(name)?;
-    let known = register.read(name).ok().filter(|it| it.metadata == Metadata::Md);
-    let paths = match &known {
-        Some(entry) if paths.is_empty() => &entry.devices,
-        _ => paths,
-    };
-    let there: Vec<_> = paths.iter().filter(|path| paths::exists(path)).cloned().collect();
-    let mut examined = Vec::with_capacity(there.len());
-    for path in &there {
-        match examine(path) {
-            Ok(found) => examined.push(found.found),
-            // A blank device among them is told apart when the others are known.
-            Err(error) if error.kind() == Kind::NotFound => {}
-            Err(error) if examined.is_empty() => return Err(error),
-            Err(_) => {}
-        }
-    }
-    let Some(FoundSuperblock::Md(superblock)) = examined.first() else {
-        return Ok(false);
-    };
-    devices::refuse_twice(&there)?;
-    let mut entry = Entry::new(name, ArrayId(superblock.array.set_uuid), paths)?;
-    entry.metadata = Metadata::Md;
-    entry.force = force;
-    md::check(&entry, monitor)?;
-    register.write(&entry).map(|()| true)
 }
 
 /// Whether a device that is known of an array was not given to another one since; that is told.

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use super::Entry;
 use super::controller::ControlHandler;
 use super::detail::{Counted, Detail, ErrorCounts, Served, SlotDetail, SlotStateDetail};
+use super::devices;
+use super::examine::{FoundSuperblock, examine};
+use super::register::Metadata;
 use super::request::{Reply, Request};
+use super::{Entry, Register};
 use crate::md::{MdArray, MdAssembleOptions, MdAssembly, MdLeftOut, assemble};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::id::hex;
+use pinstripe_base::id::{ArrayId, hex};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
@@ -150,4 +153,46 @@ impl ControlHandler for MdController {
     fn close(&self) -> Result<()> {
         self.array.finish()
     }
+}
+
+/// Registers an array of md's under a name, if the first device that carries any array is a member
+/// of one; without devices, if an array of md's is registered under the name. Nothing is written to
+/// the devices. With `force`, it is read although md would not start it, and strange devices are
+/// left out. Returns whether it was one of md's.
+///
+/// # Errors
+/// Those of [`check`].
+pub fn assemble_md(
+    name: &str,
+    paths: &[PathBuf],
+    force: bool,
+    register: &Register,
+    monitor: &Monitor,
+) -> Result<bool> {
+    super::register::check_name(name)?;
+    let known = register.read(name).ok().filter(|it| it.metadata == Metadata::Md);
+    let paths = match &known {
+        Some(entry) if paths.is_empty() => &entry.devices,
+        _ => paths,
+    };
+    let there: Vec<_> = paths.iter().filter(|path| paths::exists(path)).cloned().collect();
+    let mut examined = Vec::with_capacity(there.len());
+    for path in &there {
+        match examine(path) {
+            Ok(found) => examined.push(found.found),
+            // A blank device among them is told apart when the others are known.
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) if examined.is_empty() => return Err(error),
+            Err(_) => {}
+        }
+    }
+    let Some(FoundSuperblock::Md(superblock)) = examined.first() else {
+        return Ok(false);
+    };
+    devices::refuse_twice(&there)?;
+    let mut entry = Entry::new(name, ArrayId(superblock.array.set_uuid), paths)?;
+    entry.metadata = Metadata::Md;
+    entry.force = force;
+    check(&entry, monitor)?;
+    register.write(&entry).map(|()| true)
 }

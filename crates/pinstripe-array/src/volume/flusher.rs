@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::VolumeSettings;
 use super::counters::Counts;
+use super::measured::MeasuredThreads;
 use super::schedule::{FlusherInputs, FlusherTask, WorkPace};
 use super::state::{IDLE_POLL, VolumeState};
-use super::thread_pool::ThreadPool;
 use crate::engine::{Array, BATCH_ROWS, Flusher, Step, WorkReport};
 use crate::executor::Executor;
 use crate::limits::REPORTS;
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
     pub state: Arc<VolumeState>,
-    pub pool: Arc<ThreadPool>,
+    pub pool: Arc<MeasuredThreads>,
     pub counts: Counts,
     flusher: RankedMutex<Flusher>,
     /// The last outcomes of pending work, each with its number.
@@ -38,7 +38,7 @@ impl Shared {
     pub fn new(place: PathBuf, mut flusher: Flusher, settings: VolumeSettings) -> Self {
         let array = Arc::clone(flusher.array());
         array.set_timer(clock::since_first_asked);
-        let pool = Arc::new(ThreadPool::default());
+        let pool = Arc::new(MeasuredThreads::default());
         flusher.set_executor(Arc::clone(&pool) as Arc<dyn Executor>);
         let counts = Counts::new(Arc::clone(flusher.tally()));
         let state = Arc::new(VolumeState::new(settings));

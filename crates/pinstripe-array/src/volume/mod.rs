@@ -25,10 +25,10 @@
 mod counters;
 mod device;
 mod flusher;
+mod measured;
 mod schedule;
 mod settings;
 mod state;
-mod thread_pool;
 mod writer_pace;
 
 use std::path::PathBuf;

@@ -21,8 +21,6 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-use super::repair;
-
 /// Add, remove, replace and merge members of the store, or rebalance them
 ///
 /// The store stays usable meanwhile: backup, restore and check may run. An interrupted command
@@ -195,7 +193,7 @@ pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -
     }
     let (new, place) = (replaced.replaced_by, escape::path(place));
     run.screen.say(&format!("member {number} is replaced by member {new}, at {place}"));
-    repair::say_given_up(run, replaced.given_up_chunks);
+    say_given_up(run, replaced.given_up_chunks);
     Ok(Ending::done(Event::default().with("member", number).with_fields(&replaced)))
 }
 
@@ -273,5 +271,17 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
         let act = if act == "moved" { "removed" } else { "would remove" };
         let extents = counted(moved.removed_copies, "extent");
         run.screen.say(&format!("{act} {extents} stored twice"));
+    }
+}
+
+/// States what to do about chunks that were given up.
+pub(super) fn say_given_up(run: &Run, chunks: u64) {
+    if chunks > 0 {
+        run.screen.say(&format!(
+            "gave up {} that nothing can bring back; all other content has its parity again. Back up \
+             now: what the sources still have is stored again, and the snapshots named above are whole \
+             then",
+            counted(chunks, "chunk")
+        ));
     }
 }

@@ -94,18 +94,6 @@ impl RepairArgs {
     }
 }
 
-/// States what to do about chunks that were given up.
-pub(super) fn say_given_up(run: &Run, chunks: u64) {
-    if chunks > 0 {
-        run.screen.say(&format!(
-            "gave up {} that nothing can bring back; all other content has its parity again. Back up \
-             now: what the sources still have is stored again, and the snapshots named above are whole \
-             then",
-            counted(chunks, "chunk")
-        ));
-    }
-}
-
 fn say(run: &Run, outcome: &repair::RepairOutcome) {
     let say = |line: String| run.screen.say(&line);
     say(format!(
@@ -131,5 +119,5 @@ fn say(run: &Run, outcome: &repair::RepairOutcome) {
     if ended.iter().all(|(count, ..)| *count == 0) {
         say("there was nothing to repair".to_owned());
     }
-    say_given_up(run, outcome.given_up_chunks);
+    member::say_given_up(run, outcome.given_up_chunks);
 }

@@ -1,21 +1,17 @@
-//! The threads of one member, and the waiting for them.
-
-#![allow(
-    clippy::disallowed_methods,
-    reason = "threads that can be left behind when a member does not answer"
-)]
+//! The calls of one member, and the waiting for their answers.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar};
 use std::time::{Duration, Instant};
 
 use super::Patience;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::RankedMutex;
+use pinstripe_io::calls::{Call, CallThreads};
 
 /// The interval at which a waiting caller checks for more than the answer: a call that hangs in the
 /// kernel wakes no waiter.
@@ -25,14 +21,8 @@ const BUFFERS_KEPT: usize = 4;
 const BUFFER_MAX_BYTES: usize = 512 << 10;
 
 pinstripe_base::lock_ranks! {
-    /// The locks of the threads that make members' calls.
+    /// The locks of a member's calls.
     pub(super) enum LaneLock {
-        /// The result of a call. A caller that gives a member up holds it.
-        Answer,
-        /// The threads of a member without work.
-        Idle,
-        /// What a thread is to do next.
-        Mail,
         /// Buffers for the next reads.
         Buffers,
         /// The places that do not answer.
@@ -40,35 +30,13 @@ pinstripe_base::lock_ranks! {
     }
 }
 
-type Job = Box<dyn FnOnce(&Arc<Worker>) + Send>;
-
-/// The threads that make a member's calls.
+/// The calls of a member.
 pub(super) struct Lane {
     place: PathBuf,
     patience: Patience,
     silent: AtomicBool,
-    idle: RankedMutex<LaneLock, Vec<Arc<Worker>>>,
+    threads: CallThreads,
     buffers: RankedMutex<LaneLock, Vec<Vec<u8>>>,
-}
-
-/// One thread's mailbox.
-struct Worker {
-    mail: RankedMutex<LaneLock, Mail>,
-    arrived: Condvar,
-    /// Counts signs of life of the call at hand.
-    pulse: Arc<AtomicU64>,
-}
-
-enum Mail {
-    Nothing,
-    Job(Job),
-    End,
-}
-
-/// The result of a call.
-struct Answer<T> {
-    given: RankedMutex<LaneLock, Option<std::thread::Result<Result<T>>>>,
-    arrived: Condvar,
 }
 
 thread_local! {
@@ -90,7 +58,7 @@ impl Lane {
             place: place.to_path_buf(),
             silent: AtomicBool::new(patience.is_silent(place)),
             patience,
-            idle: RankedMutex::new(LaneLock::Idle, Vec::new()),
+            threads: CallThreads::new(usize::MAX, "member"),
             buffers: RankedMutex::new(LaneLock::Buffers, Vec::new()),
         })
     }
@@ -104,7 +72,7 @@ impl Lane {
         self.silent.load(Ordering::Acquire)
     }
 
-    /// Has one of the threads do `work`, which moves so many bytes, and waits for its result.
+    /// Has a thread do `work`, which moves so many bytes, and waits for its result.
     ///
     /// # Errors
     /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; those
@@ -117,34 +85,27 @@ impl Lane {
         if self.silent.load(Ordering::Acquire) {
             return Err(self.silence());
         }
-        let given = RankedMutex::new(LaneLock::Answer, None);
-        let answer = Arc::new(Answer { given, arrived: Condvar::new() });
-        let worker = self.worker()?;
-        let (lane, to) = (Arc::downgrade(self), Arc::clone(&answer));
-        worker.give(Mail::Job(Box::new(move |worker| {
-            let done = catch_unwind(AssertUnwindSafe(work));
-            // Idle before the answer is there: the next call of the same caller finds it.
-            match lane.upgrade() {
-                Some(lane) => {
-                    lane.idle.lock().push(Arc::clone(worker));
-                    if matches!(done, Ok(Ok(_))) {
-                        lane.has_answered();
-                    }
-                }
-                None => worker.give(Mail::End),
+        let (lane, pulse) = (Arc::downgrade(self), Arc::<AtomicU64>::default());
+        let own = Arc::clone(&pulse);
+        let started = self.threads.start(move || {
+            PULSE.set(Some(own));
+            let done = work();
+            if let Some(lane) = lane.upgrade().filter(|_| done.is_ok()) {
+                lane.has_answered();
             }
-            *to.given.lock() = Some(done);
-            to.arrived.notify_one();
-        })));
-        self.wait(&answer, &worker, bytes)
+            done
+        });
+        let call = started.map_err(|error| {
+            Error::io("cannot start a thread for this member", &self.place, error)
+        })?;
+        self.wait(&call, &pulse, bytes)
     }
 
-    /// Waits for the answer; a panic of the worker goes on here.
-    fn wait<T>(&self, answer: &Answer<T>, worker: &Worker, bytes: u64) -> Result<T> {
+    /// Waits for the answer; a panic of the call goes on here.
+    fn wait<T>(&self, call: &Call<Result<T>>, pulse: &AtomicU64, bytes: u64) -> Result<T> {
         let mut since: Option<(Instant, u64, bool)> = None;
-        let mut given = answer.given.lock();
         loop {
-            match given.take() {
+            match call.wait(LOOK) {
                 Some(Ok(done)) => {
                     self.judge(&done);
                     return done;
@@ -152,20 +113,16 @@ impl Lane {
                 Some(Err(panic)) => resume_unwind(panic),
                 None => {}
             }
-            given = given.wait_timeout(&answer.arrived, LOOK);
-            if given.is_some() {
-                continue;
-            }
             if self.silent.load(Ordering::Acquire) {
                 return Err(self.silence());
             }
             // The clock is asked only when an answer takes longer than a look.
-            let now = (worker.pulse.load(Ordering::Relaxed), self.patience.is_interrupted());
+            let now = (pulse.load(Ordering::Relaxed), self.patience.is_interrupted());
             let (began, pulse, interrupted) =
                 *since.get_or_insert_with(|| (clock::monotonic(), now.0, now.1));
             if (pulse, interrupted) != now {
                 since = Some((clock::monotonic(), now.0, now.1));
-            } else if began.elapsed() + LOOK > self.patience.now(bytes) {
+            } else if clock::since(began) + LOOK > self.patience.now(bytes) {
                 self.give_up();
                 return Err(self.silence());
             }
@@ -207,22 +164,6 @@ impl Lane {
         }
     }
 
-    fn worker(self: &Arc<Self>) -> Result<Arc<Worker>> {
-        if let Some(idle) = self.idle.lock().pop() {
-            return Ok(idle);
-        }
-        let worker = Arc::new(Worker {
-            mail: RankedMutex::new(LaneLock::Mail, Mail::Nothing),
-            arrived: Condvar::new(),
-            pulse: Arc::default(),
-        });
-        let own = Arc::clone(&worker);
-        std::thread::Builder::new().name("member".to_owned()).spawn(move || own.work()).map_err(
-            |error| Error::io("cannot start a thread for this member", &self.place, error),
-        )?;
-        Ok(worker)
-    }
-
     /// A buffer of this length for a read.
     pub fn buffer(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
@@ -235,39 +176,6 @@ impl Lane {
         let mut kept = self.buffers.lock();
         if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_MAX_BYTES {
             kept.push(buffer);
-        }
-    }
-}
-
-impl Drop for Lane {
-    fn drop(&mut self) {
-        for worker in self.idle.lock().drain(..) {
-            worker.give(Mail::End);
-        }
-    }
-}
-
-impl Worker {
-    fn give(&self, mail: Mail) {
-        *self.mail.lock() = mail;
-        self.arrived.notify_one();
-    }
-
-    fn work(self: Arc<Self>) {
-        PULSE.set(Some(Arc::clone(&self.pulse)));
-        loop {
-            let mut mail = self.mail.lock();
-            let job = loop {
-                match std::mem::replace(&mut *mail, Mail::Nothing) {
-                    Mail::Job(job) => break job,
-                    Mail::End => return,
-                    Mail::Nothing => {
-                        mail = mail.wait(&self.arrived);
-                    }
-                }
-            };
-            drop(mail);
-            job(&self);
         }
     }
 }

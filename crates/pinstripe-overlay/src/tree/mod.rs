@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, small_lengths};
 use crate::cache::BlockCache;
-use crate::calls::{CallPool, Reply};
+use crate::calls::{CallPool, CallReply};
 use crate::listings::{Listings, is_name};
 use crate::locks::{OverlayLock, RankedMutex};
 use crate::nodes::{Nodes, SourceNode};
@@ -96,7 +96,7 @@ impl<S: RangeSource> OverlayTree<S> {
             (Arc::new(source), Arc::<Nodes>::default(), cache.map(Arc::new));
         let calls = Arc::new(CallPool::new(options.fetchers + DEMAND_THREADS, options.deadline));
         let asked = Arc::clone(&source);
-        let root = calls.call(move |reply: Reply<_>| reply.give(asked.stat(b"")))??;
+        let root = calls.call(move |reply: CallReply<_>| reply.give(asked.stat(b"")))??;
         if root.kind != FileKind::Directory {
             return Err(Error::new(Kind::Usage, "the source is not a directory"));
         }
@@ -130,7 +130,7 @@ impl<S: RangeSource> OverlayTree<S> {
         ask: impl FnOnce(&S, &[u8]) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (source, path) = (Arc::clone(&self.source), node.path.clone());
-        let answer = self.calls.call(move |reply: Reply<_>| reply.give(ask(&source, &path)));
+        let answer = self.calls.call(move |reply: CallReply<_>| reply.give(ask(&source, &path)));
         answer.and_then(|answer| answer).inspect_err(|error| self.tell(error))
     }
 
@@ -359,7 +359,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
 
     fn totals(&self) -> (u64, u64) {
         let asked = Arc::clone(&self.source);
-        let totals = self.calls.call(move |reply: Reply<_>| reply.give(asked.totals()));
+        let totals = self.calls.call(move |reply: CallReply<_>| reply.give(asked.totals()));
         totals.and_then(|totals| totals).unwrap_or_default()
     }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
+use pinstripe_io::pool::WorkerPool;
 
 use super::headroom::keep;
 use super::lane::Lane;
 use super::piece::Piece;
 use super::shared::SharedTake;
-use super::worker_pool::WorkerPool;
 use crate::limits::SYNCS_IN_FLIGHT;
 use crate::realtime;
 use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
@@ -37,7 +37,12 @@ pub fn commit_lane(shared: &SharedTake, lane: &Lane) {
     };
     let spent = || note_time(lane);
     std::thread::scope(|scope| {
-        pool.start(scope, SYNCS_IN_FLIGHT.min(2 * shared.streams.len()), &begin, &spent);
+        for _ in 0..SYNCS_IN_FLIGHT.min(2 * shared.streams.len()) {
+            scope.spawn(|| {
+                begin();
+                pool.work(&spent);
+            });
+        }
         Committer { shared, lane, pool: &pool, unvouched: Vec::new() }.run();
         pool.end();
     });
@@ -53,15 +58,15 @@ fn note_time(lane: &Lane) {
     lane.figures.commit_cpu_nanos.fetch_add(time - TOLD.replace(time), Ordering::Relaxed);
 }
 
-struct Committer<'a> {
+struct Committer<'p, 'a> {
     shared: &'a SharedTake,
     lane: &'a Lane,
-    pool: &'a WorkerPool<Arc<Piece>>,
+    pool: &'p WorkerPool<'a>,
     /// Bytes that are durable and stand in records which are not.
     unvouched: Vec<(Arc<Piece>, u64)>,
 }
 
-impl Committer<'_> {
+impl<'a> Committer<'_, 'a> {
     fn run(&mut self) {
         let every = self.shared.settings.commit_every;
         let mut next = self.shared.now() + every;
@@ -69,7 +74,7 @@ impl Committer<'_> {
             // Half-way the kernel is asked to begin, so that little is left for the syncs.
             let is_ended = self.wait_until(next.saturating_sub(every / 2));
             if !is_ended {
-                self.pool.each(self.open(), &|it| it.start_writeback(), (every, &mut || {}));
+                self.pool.each(self.open(), |it| it.start_writeback(), (every, &mut || {}));
             }
             let is_last = self.wait_until(next);
             next = self.shared.now().max(next + every);
@@ -113,16 +118,17 @@ impl Committer<'_> {
         let began = self.shared.now();
         // By itself, so that what the syncs wait for afterwards is not the data, and so that what
         // changes in the file system's journal is there at once and not file by file.
-        self.pool.each(pieces.clone(), &|it| it.finish_writeback(), (LONG, &mut || {}));
+        self.pool.each(pieces.clone(), |it| it.finish_writeback(), (LONG, &mut || {}));
         let now = self.shared.now();
         let synced = self.sync(&pieces, now);
         let named_at = self.shared.now();
         self.lane.sync_names()?;
         self.vouch(&pieces, now)?;
         let vouched_at = self.shared.now();
-        let headed = self.each(&pieces, &|piece| match piece {
+        let shared = self.shared;
+        let headed = self.each(&pieces, move |piece| match piece {
             done if done.is_done() => Ok(()),
-            piece if piece.is_ended() && is_vouched(piece) => piece.close(&self.shared.cues(piece)),
+            piece if piece.is_ended() && is_vouched(piece) => piece.close(&shared.cues(piece)),
             piece => piece.write_head(),
         });
         let millis = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
@@ -141,36 +147,33 @@ impl Committer<'_> {
     /// Makes the data of all files durable. Where some take long, the journal vouches each second for
     /// those that are done.
     fn sync(&mut self, pieces: &[Arc<Piece>], now: Duration) -> Result<()> {
-        let (first, pool, shared, lane) = (Mutex::new(None), self.pool, self.shared, self.lane);
-        let sync = |piece: &Arc<Piece>| {
+        let (first, pool) = (FirstError::default(), self.pool);
+        let (shared, lane) = (self.shared, self.lane);
+        let of_syncs = first.clone();
+        let sync = move |piece: &Arc<Piece>| {
             if let Err(error) = piece.finish() {
                 // Of one that goes on the writer cares for what its file has not.
                 if piece.is_ended() {
                     let missing = piece.give_back().map_or(0, |it| it.len() as u64);
                     shared.tell_missing(lane, piece, missing);
                 }
-                lock(&first).get_or_insert(error);
+                of_syncs.note(error);
             }
             let at = shared.now();
             let synced = piece.sync();
             lane.figures.slowest.note_sync(&piece.name, at, shared.now().saturating_sub(at));
             if let Err(error) = synced {
                 piece.fail();
-                lock(&first).get_or_insert(error);
+                of_syncs.note(error);
             }
         };
         let every = shared.settings.commit_every.max(SOON);
         let mut meanwhile = || {
             let vouched = lane.sync_names().and_then(|()| self.vouch(pieces, now));
-            if let Err(error) = vouched {
-                lock(&first).get_or_insert(error);
-            }
+            vouched.unwrap_or_else(|error| first.note(error));
         };
-        pool.each(pieces.to_vec(), &sync, (every, &mut meanwhile));
-        match lock(&first).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        pool.each(pieces.to_vec(), sync, (every, &mut meanwhile));
+        first.take()
     }
 
     /// Puts into the journal what became durable.
@@ -201,19 +204,15 @@ impl Committer<'_> {
     fn each(
         &self,
         pieces: &[Arc<Piece>],
-        step: &(dyn Fn(&Piece) -> Result<()> + Sync),
+        step: impl Fn(&Piece) -> Result<()> + Send + Sync + 'a,
     ) -> Result<()> {
-        let first = Mutex::new(None);
-        let step = |piece: &Arc<Piece>| {
-            if let Err(error) = step(piece) {
-                lock(&first).get_or_insert(error);
-            }
+        let first = FirstError::default();
+        let of_steps = first.clone();
+        let step = move |piece: &Arc<Piece>| {
+            step(piece).unwrap_or_else(|error| of_steps.note(error));
         };
-        self.pool.each(pieces.to_vec(), &step, (LONG, &mut || {}));
-        match lock(&first).take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.pool.each(pieces.to_vec(), step, (LONG, &mut || {}));
+        first.take()
     }
 
     /// The end: everything closed, or nothing more to be done for what is not.
@@ -227,6 +226,20 @@ impl Committer<'_> {
         }
         // After a failure one round was tried for what a full disk still allows.
         is_closed || self.lane.has_failed()
+    }
+}
+
+/// The first error of the files of a round.
+#[derive(Clone, Default)]
+struct FirstError(Arc<Mutex<Option<Error>>>);
+
+impl FirstError {
+    fn note(&self, error: Error) {
+        lock(&self.0).get_or_insert(error);
+    }
+
+    fn take(&self) -> Result<()> {
+        lock(&self.0).take().map_or(Ok(()), Err)
     }
 }
 

@@ -31,7 +31,7 @@ fn piece(lane: &Lane) -> (Arc<Piece>, RingProducer) {
     };
     let name = "one.wav".to_owned();
     let (encoders, started) = (Arc::default(), Arc::default());
-    let piece = Piece::create(lane, &encoders, (0, 0, 0), (name, facts), (ring, started));
+    let piece = Piece::create(&*lane.folder, &encoders, (0, 0, 0), (name, facts), (ring, started));
     (Arc::new(piece.unwrap()), producer)
 }
 

@@ -10,7 +10,7 @@ use pinstripe_base::sync::{Stop, lock};
 use super::piece::Piece;
 use super::roll::Fronts;
 use super::stages::SlowestCommit;
-use super::writer::StreamCopy;
+use super::stream_copy::StreamCopy;
 use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
 
 /// Figures of a lane, each the greatest or the sum so far.

@@ -19,7 +19,7 @@ mod piece;
 mod roll;
 mod shared;
 mod stages;
-mod worker_pool;
+mod stream_copy;
 mod writer;
 
 pub use closing::{close_file, trimmed_run};
@@ -27,12 +27,12 @@ pub use committer::commit_lane;
 pub use gate::{Fate, Gate, Span};
 pub use headroom::keep as keep_head_room;
 pub use lane::{Lane, LaneFigures};
-pub use orders::TakeBeginning;
 pub use piece::Piece;
 pub use roll::RollArea;
-pub use shared::{EngineSettings, Losses, SharedStream, SharedTake, cues_within};
+pub use shared::{EngineSettings, Losses, SharedStream, SharedTake, TakeBeginning, cues_within};
 pub use stages::SlowestCommit;
-pub use writer::{StreamCopy, write_lane};
+pub use stream_copy::StreamCopy;
+pub use writer::write_lane;
 
 #[cfg(test)]
 mod lag_tests;

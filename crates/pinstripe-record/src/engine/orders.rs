@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
 use super::gate::Spans;
-use super::shared::{Losses, SharedStream, SharedTake};
+use super::shared::{Losses, SharedStream, SharedTake, TakeBeginning};
 use crate::header::LocalTime;
 use crate::ring::TakeZero;
 use crate::sample::frames_in;
@@ -22,15 +22,6 @@ use crate::take::JournalEvent;
 /// The mark at the order to start.
 const START_MARK: &str = "start";
 const NANOS: u128 = 1_000_000_000;
-
-/// When and with how much pre-roll a take began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TakeBeginning {
-    /// The moment of the order to start, since the devices were opened.
-    pub at: Duration,
-    /// What was recorded before.
-    pub pre_roll: Duration,
-}
 
 impl SharedTake {
     /// When the take began; none while it is awaited.

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
+use pinstripe_io::pool::WorkerPool;
 
 use super::closing::{close_file, trimmed_run};
-use super::lane::Lane;
-use crate::flac::{FlacPool, FlacWriter};
+use crate::flac::FlacWriter;
 use crate::header::{Cue, FLAC_BLOCK, FileKind, HeadFacts, LocalTime};
 use crate::limits::RESERVE_BYTES;
 use crate::ring::Ring;
-use crate::take::{Summed, TakeFile, TrimmedRun};
+use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
 
 /// Seconds of a stream that are reserved ahead of its end.
 const RESERVE_SECONDS: u64 = 30;
@@ -84,13 +84,13 @@ impl Piece {
     /// # Errors
     /// Those of the folder.
     pub fn create(
-        lane: &Lane,
-        encoders: &Arc<FlacPool>,
+        folder: &dyn TakeFolder,
+        encoders: &Arc<WorkerPool<'static>>,
         (number, stream, copy): (u32, u32, u32),
         (name, facts): (String, HeadFacts),
         (ring, started): (Arc<Ring>, Arc<AtomicI64>),
     ) -> Result<Self> {
-        let mut file = lane.folder.create(&name)?;
+        let mut file = folder.create(&name)?;
         let head = facts.head(0);
         if facts.kind == FileKind::Flac {
             let at = head.len() as u64;

@@ -8,17 +8,18 @@
 //! Invariant: nothing in an area is vouched for; a front is vouched for like any other payload, once
 //! it stands in its file. What cannot be copied is silence, and told.
 
+mod fill;
+
+pub(super) use fill::fill_fronts;
+
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 
-use pinstripe_base::error::{Error, Kind, Result};
+use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::{lock, wait};
 
-use super::lane::Lane;
 use super::piece::Piece;
-use super::shared::SharedTake;
 use crate::limits::GAPS_KEPT;
 use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
 
@@ -158,18 +159,6 @@ impl Front {
     fn left_bytes(&self) -> u64 {
         (self.places.end - self.places.start).saturating_sub(self.piece.written_bytes())
     }
-
-    /// Tells that the rest could not be copied, and is silence.
-    fn tell_missing(&mut self, shared: &SharedTake, lane: &Lane) {
-        let piece = &self.piece;
-        let frames = piece.frames(self.left_bytes());
-        let frame = piece.start_frame() + piece.frames(piece.written_bytes());
-        shared.note_gap(lane, piece.stream, frame, frames);
-        let what = format!("{frames} frames of the pre-roll of '{}' are silence", piece.facts.name);
-        let error = Error::new(Kind::Io, what).advice("they could not be read back or written");
-        shared.monitor.loss(lane.folder.path(), error);
-        self.area = None;
-    }
 }
 
 /// Fronts that are to be filled, in turn.
@@ -203,63 +192,6 @@ impl Fronts {
             waiting = wait(&self.changed, waiting);
         }
     }
-}
-
-/// Fills fronts until no more come.
-pub(super) fn fill_fronts(shared: &SharedTake, lane: &Lane) {
-    let (mut behind, mut behind_bytes) = (VecDeque::new(), 0);
-    while let Some(mut front) = lane.fronts.next() {
-        if let Err(error) = fill(shared, lane, &mut front) {
-            lane.fail(error);
-        }
-        let is_cut = front.left_bytes() > 0;
-        if is_cut && front.area.is_some() {
-            front.tell_missing(shared, lane);
-        }
-        let why = lane.failure().filter(|_| is_cut);
-        front.piece.end(why.map(|it| it.to_string()));
-        behind_bytes += front.piece.written_bytes();
-        behind.push_back(front.piece);
-        while behind_bytes > BEHIND_BYTES {
-            let Some(oldest) = behind.pop_front() else { break };
-            oldest.finish_writeback();
-            behind_bytes -= oldest.written_bytes();
-        }
-    }
-}
-
-fn fill(shared: &SharedTake, lane: &Lane, front: &mut Front) -> Result<()> {
-    let silence = front.piece.facts.shape.format.silence();
-    let mut buffer = vec![silence; RUN_BYTES as usize];
-    if front.area.is_none() {
-        front.tell_missing(shared, lane);
-    }
-    let (mut ahead, mut behind) = (0, 0);
-    while front.left_bytes() > 0 && !lane.has_failed() {
-        let run = &mut buffer[..front.left_bytes().min(RUN_BYTES) as usize];
-        let place = front.places.start + front.piece.written_bytes();
-        let read = front.area.as_ref().map(|it| it.get(place, run));
-        if let Some(Err(error)) = read {
-            shared.monitor.warning(lane.folder.path(), error);
-            front.tell_missing(shared, lane);
-        }
-        if front.area.is_none() {
-            run.fill(silence);
-        }
-        front.piece.write(run)?;
-        lane.figures.written_bytes.fetch_add(run.len() as u64, Ordering::Relaxed);
-        ahead += run.len() as u64;
-        behind += run.len() as u64;
-        if ahead >= AHEAD_BYTES || front.left_bytes() == 0 {
-            front.piece.start_writeback();
-            ahead = 0;
-        }
-        if behind >= BEHIND_BYTES {
-            front.piece.finish_writeback();
-            behind = 0;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

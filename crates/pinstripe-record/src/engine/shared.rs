@@ -9,12 +9,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Stop, lock};
 use pinstripe_base::units::format_count;
+use pinstripe_io::pool::WorkerPool;
 
 use super::gate::Gate;
 use super::lane::Lane;
-use super::orders::TakeBeginning;
 use super::piece::Piece;
-use crate::flac::FlacPool;
 use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
 use crate::meter::Meter;
@@ -128,7 +127,7 @@ pub struct SharedTake {
     /// Held by the thread that starts, arms or splits.
     pub(super) orders: Mutex<()>,
     /// Encodes streams of FLAC.
-    pub encoders: Arc<FlacPool>,
+    pub encoders: Arc<WorkerPool<'static>>,
     next_piece: AtomicU32,
     gaps: Mutex<Vec<RecordedGap>>,
     marks: Mutex<Vec<RecordedMark>>,
@@ -197,7 +196,7 @@ impl SharedTake {
         let name = stream_file_name(&facts, copy, later);
         let shared = (Arc::clone(&shared.ring), Arc::clone(&self.started));
         let ids = (number, stream, copy);
-        let piece = Piece::create(lane, &self.encoders, ids, (name, facts), shared)?;
+        let piece = Piece::create(&*lane.folder, &self.encoders, ids, (name, facts), shared)?;
         let piece = Arc::new(piece);
         lane.add(&piece);
         Ok(piece)
@@ -324,4 +323,13 @@ pub fn cues_within(
         lost.chain(marked).map(|(frame, text)| Cue { frame: frame - frames.start, text }).collect();
     cues.sort_by_key(|it| it.frame);
     cues
+}
+
+/// When and with how much pre-roll a take began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakeBeginning {
+    /// The moment of the order to start, since the devices were opened.
+    pub at: Duration,
+    /// What was recorded before.
+    pub pre_roll: Duration,
 }

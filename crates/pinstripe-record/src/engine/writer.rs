@@ -15,11 +15,12 @@ use super::gate::Fate;
 use super::headroom::keep_for_file;
 use super::lane::Lane;
 use super::piece::Piece;
-use super::roll::{RollArea, fill_fronts};
+use super::roll::fill_fronts;
 use super::shared::SharedTake;
+use super::stream_copy::StreamCopy;
 use crate::limits::DRAIN_BYTES;
 use crate::realtime;
-use crate::ring::{Found, RingConsumer};
+use crate::ring::Found;
 use crate::shares::dealt;
 
 const PAGE: u64 = 4096;
@@ -29,31 +30,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_SOONEST: Duration = Duration::from_millis(2);
 /// The least age for which less than a chunk is written, where commits come more often.
 const AGE_LEAST: Duration = Duration::from_millis(500);
-
-/// One copy of a stream on its way to its file.
-pub struct StreamCopy {
-    /// The stream.
-    pub stream: u32,
-    /// 0, or 1 of a mirror.
-    pub copy: u32,
-    /// Its side of the ring.
-    pub consumer: RingConsumer,
-    /// The file that is being written.
-    pub piece: Arc<Piece>,
-    /// The place in the stream that it is at, since the input was opened.
-    pub at: u64,
-    /// Where the span began that it is in.
-    pub span: Option<u64>,
-    /// Where it is kept while the take is awaited.
-    pub roll: Option<RollArea>,
-    /// Of the gap that comes next: bytes that were dealt with already, and those of them that were
-    /// recorded and not told yet.
-    pub gap_done: u64,
-    /// See `gap_done`.
-    pub gap_recorded: u64,
-    /// The bytes of the last frame that is not whole: with them the next file begins.
-    pub partial: Vec<u8>,
-}
 
 /// Empties rings until every copy of this lane is at its end, and none is handed over any more.
 pub fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {

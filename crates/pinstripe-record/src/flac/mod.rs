@@ -13,7 +13,6 @@ mod decoder;
 mod encoder;
 mod frame;
 mod library;
-mod pool;
 mod reader;
 mod writer;
 
@@ -21,7 +20,6 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::sample::{SampleFormat, StreamShape};
 
-pub use pool::FlacPool;
 pub use reader::FlacReader;
 pub use writer::FlacWriter;
 

@@ -3,6 +3,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use pinstripe_io::device::{Device, FileDevice, MemoryDevice, SharedDevice};
+use pinstripe_io::pool::WorkerPool;
 
 use super::*;
 use crate::header::{Cue, FileKind, HeadFacts, LocalTime};
@@ -42,15 +43,15 @@ fn payload(facts: &HeadFacts, frames: u64) -> Vec<u8> {
 /// Writes a payload in pieces that are no whole frames, as the recorder does; then ends the file.
 fn written(file: SharedDevice, facts: &HeadFacts, payload: &[u8], cues: &[Cue]) {
     /// Ends the threads of a pool, where a check fails as well.
-    struct Ended<'a>(&'a FlacPool);
+    struct Ended<'a>(&'a WorkerPool<'static>);
     impl Drop for Ended<'_> {
         fn drop(&mut self) {
             self.0.end();
         }
     }
-    let pool = Arc::new(FlacPool::default());
+    let pool = Arc::new(WorkerPool::default());
     std::thread::scope(|scope| {
-        scope.spawn(|| pool.work());
+        scope.spawn(|| pool.work(&|| {}));
         let _ended = Ended(&pool);
         let at = facts.payload_at();
         let writer = FlacWriter::new(file, facts.shape, at, &pool).unwrap();

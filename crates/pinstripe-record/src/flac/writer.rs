@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::{Caps, Device, SharedDevice, write_parts};
+use pinstripe_io::pool::{Job, WorkerPool};
 
 use super::encoder::FlacEncoder;
-use super::pool::FlacPool;
 use super::reader::FlacReader;
 use crate::limits::FLAC_WAITING_BYTES;
 use crate::sample::StreamShape;
@@ -23,12 +23,12 @@ const SAMPLES: Range<usize> = 18..26;
 /// A device that is given samples.
 pub struct FlacWriter {
     encoding: Arc<Encoding>,
-    pool: Arc<FlacPool>,
+    pool: Arc<WorkerPool<'static>>,
     durable: AtomicU64,
 }
 
 /// A stream on its way into its file.
-pub(super) struct Encoding {
+struct Encoding {
     file: SharedDevice,
     shape: StreamShape,
     payload_at: u64,
@@ -71,7 +71,7 @@ impl FlacWriter {
         file: SharedDevice,
         shape: StreamShape,
         payload_at: u64,
-        pool: &Arc<FlacPool>,
+        pool: &Arc<WorkerPool<'static>>,
     ) -> Result<Self> {
         let encoder = FlacEncoder::new(shape)?;
         let work = Work { encoder, file_at: payload_at, kept: Vec::new(), encoded: 0, md5: None };
@@ -135,7 +135,7 @@ impl FlacWriter {
 
     fn queue(&self, waiting: &mut Waiting) {
         if !std::mem::replace(&mut waiting.is_queued, true) {
-            self.pool.add(Arc::clone(&self.encoding));
+            self.pool.add(Arc::<Encoding>::clone(&self.encoding));
         }
     }
 
@@ -155,9 +155,9 @@ impl FlacWriter {
     }
 }
 
-impl Encoding {
-    /// Encodes until nothing waits.
-    pub fn work(&self) {
+impl Job for Encoding {
+    /// Encodes until nothing waits. The queue has it once at most.
+    fn run(&self) {
         let mut work = lock(&self.work);
         loop {
             let (payload, is_last) = {
@@ -185,7 +185,9 @@ impl Encoding {
             }
         }
     }
+}
 
+impl Encoding {
     fn encode(&self, work: &mut Work, payload: &[u8]) -> Result<()> {
         let size = self.shape.frame_bytes() as usize;
         work.kept.extend_from_slice(payload);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::text::{number, pairs};
+use super::fields::{number, pairs};
 use super::{InputFeed, RecordInput, numbered_streams};
 use crate::alsa::{AlsaPcm, CardFormat, CardTrouble, CardWish, SoundCard};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES};

@@ -11,7 +11,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{counted, format_count};
 
-use super::text::pairs;
+use super::fields::pairs;
 use super::{InputFeed, RecordInput};
 use crate::jack::{CONNECT_WITHIN, Capture, Captured, JackClient, JackPort};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES, STREAMS_MAX};

@@ -4,6 +4,7 @@
 //! hold is lost and counted there. One that can (a file, a pipe) waits for room instead.
 
 mod alsa;
+mod fields;
 mod jack;
 mod pcm;
 mod rtp;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::wait_readable;
 
-use super::text::{number, pairs};
+use super::fields::{number, pairs};
 use super::{InputFeed, RecordInput, SILENT, nothing_has_come, numbered_streams};
 use crate::limits::{CHANNELS_MAX, NAME_BYTES};
 use crate::sample::{SampleFormat, StreamShape};

@@ -86,36 +86,6 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
     }
 }
 
-/// `key=value` parts behind a place, each of a known key.
-pub(super) fn pairs<'a>(
-    whole: &str,
-    text: &'a str,
-    known: &[&str],
-) -> Result<Vec<(&'a str, &'a str)>> {
-    let mut pairs = Vec::new();
-    for part in text.split(',').filter(|it| !it.is_empty()) {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        if !known.contains(&key) || value.is_empty() {
-            return Err(Error::new(Kind::Usage, format!("'{part}' means nothing in '{whole}'"))
-                .expected(known.join("=, ") + "=", part));
-        }
-        if pairs.iter().any(|(before, _)| *before == key) {
-            return Err(Error::new(Kind::Usage, format!("'{whole}' names {key}= twice")));
-        }
-        pairs.push((key, value));
-    }
-    Ok(pairs)
-}
-
-/// A whole number within bounds.
-pub(super) fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
-    let found = value.parse().ok().filter(|it| (least..=most).contains(it));
-    found.ok_or_else(|| {
-        Error::new(Kind::Usage, format!("{key}: '{value}' is not possible"))
-            .expected(format!("{least} to {most}"), value)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

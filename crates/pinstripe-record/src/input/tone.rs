@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
-use super::text::{number, pairs};
+use super::fields::{number, pairs};
 use super::{InputFeed, RecordInput};
 use crate::limits::CHANNELS_MAX;
 use crate::sample::{SampleFormat, StreamShape, fill_test};

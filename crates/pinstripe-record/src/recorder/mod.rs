@@ -26,8 +26,8 @@ use crate::ring::RingProducer;
 use crate::take::{BesideTake, Manifest, TakeFigures, TakeFolder, TakeState};
 
 pub use begin::memory_of;
-pub use orders::{TakeOrder, TakePhase};
-pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakeStatus};
+pub use orders::TakeOrder;
+pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakePhase, TakeStatus};
 
 /// The interval at which a take says how it goes.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ pub fn record(
     let lanes_left = &AtomicUsize::new(shared.lanes.len());
     std::thread::scope(|scope| {
         for _ in 0..encoding_threads(plan, &shared) {
-            scope.spawn(|| shared.encoders.work());
+            scope.spawn(|| shared.encoders.work(&|| {}));
         }
         for (lane, copies) in shared.lanes.iter().zip(lanes.drain(..)) {
             let shared = &shared;

@@ -1,7 +1,6 @@
 //! What a running take can be told, by any way: a control socket, a remote control, a key.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,9 +8,8 @@ use std::time::Duration;
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use serde::Serialize;
 
-use super::status::RunningTake;
+use super::status::{RunningTake, TakePhase};
 use crate::engine::SharedStream;
 use crate::header::LocalTime;
 use crate::limits::MARKS_MAX;
@@ -69,29 +67,6 @@ impl FromStr for TakeOrder {
             (false, _, false) => Err(Error::new(Kind::Usage, format!("'{word}' takes no text"))),
             _ => Ok(order),
         }
-    }
-}
-
-/// How far a take is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TakePhase {
-    /// Inputs are open, and nothing is recorded.
-    #[default]
-    Armed,
-    /// It is being recorded.
-    Recording,
-    /// It was told to end, and is being made durable.
-    Stopping,
-}
-
-impl fmt::Display for TakePhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TakePhase::Armed => "armed",
-            TakePhase::Recording => "recording",
-            TakePhase::Stopping => "stopping",
-        })
     }
 }
 

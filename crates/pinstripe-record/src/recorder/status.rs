@@ -1,5 +1,6 @@
 //! How a take goes while it is recorded.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -8,7 +9,6 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::sync::{Stop, lock};
 use serde::Serialize;
 
-use super::orders::TakePhase;
 use crate::drift::{ClockDrift, InputDrift};
 use crate::engine::{Lane, LaneFigures, Piece, SharedStream, SharedTake};
 use crate::meter::{LevelReader, StreamLevel};
@@ -317,4 +317,27 @@ fn stream_status(stream: &SharedStream) -> StreamStatus {
 
 fn millis(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64() * 1e3
+}
+
+/// How far a take is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TakePhase {
+    /// Inputs are open, and nothing is recorded.
+    #[default]
+    Armed,
+    /// It is being recorded.
+    Recording,
+    /// It was told to end, and is being made durable.
+    Stopping,
+}
+
+impl fmt::Display for TakePhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TakePhase::Armed => "armed",
+            TakePhase::Recording => "recording",
+            TakePhase::Stopping => "stopping",
+        })
+    }
 }

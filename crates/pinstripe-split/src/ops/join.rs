@@ -14,8 +14,8 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_io::paths;
+use pinstripe_io::pool::each;
 use pinstripe_member::is_remote;
-use pinstripe_stripe::each::each;
 
 pub use crate::pipeline::join::JoinOutcome as Joined;
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::check::judge;
+use super::judge::judge;
 use crate::store::{Store, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::envelope;

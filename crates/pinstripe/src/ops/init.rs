@@ -6,7 +6,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::store::keys_name;
+use crate::store::{Store, keys_name};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::units::{KIB, MIB};
@@ -19,7 +19,7 @@ use pinstripe_member::format::label::{
     StoreConfig,
 };
 use pinstripe_member::format::stripe_set::Geometry;
-use pinstripe_member::{ExtentName, NewMember, Places, Room, is_remote, real};
+use pinstripe_member::{ExtentName, NewMember, Places, Room, SharedMember, is_remote, real};
 use pinstripe_stripe::chunk::Chunking;
 use pinstripe_stripe::codec::Codec;
 use pinstripe_stripe::seal::{NewSlot, RootKey, Voucher};
@@ -279,4 +279,17 @@ fn fate(to: &Places, place: &Path) -> Result<Option<Fate>> {
 /// The place itself, or the closest directory above it that exists.
 fn existing(place: &Path) -> &Path {
     place.ancestors().find(|place| paths::exists(place)).unwrap_or(Path::new("/"))
+}
+
+/// Refuses a directory on the disk of a member that is there and does not leave for it.
+pub(super) fn refuse_disk(store: &Store, place: &Path, leaves: Option<usize>) -> Result<()> {
+    let place = absolute(place)?;
+    let stays = |(number, _): &(usize, &SharedMember)| {
+        Some(*number) != leaves && store.member_slots[*number].place != place
+    };
+    for (number, _) in store.present().filter(stays) {
+        let both = [store.member_slots[number].place.clone(), place.clone()];
+        refuse_one_fate(&store.places(), &both)?;
+    }
+    Ok(())
 }

@@ -18,6 +18,7 @@ pub mod forget;
 pub mod gc;
 pub mod history;
 pub mod init;
+mod judge;
 pub mod key;
 pub mod ls;
 pub mod member;

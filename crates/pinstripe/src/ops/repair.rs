@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use super::carried::Carried;
 use super::copies::Copies;
-use super::member::{refuse_disk, rewrite_short_packs};
+use super::init::refuse_disk;
+use super::member::rewrite_short_packs;
 use super::mender::{Done, Mender};
 use super::strays;
 use crate::pipeline::limits::Limits;
@@ -22,9 +23,9 @@ use crate::store::{Claim, Store, deletion, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::pool::each;
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::each::each;
 use pinstripe_stripe::stripe::{ExtentPart, SetReader};
 
 /// What is collected of an extent that is written anew: a bucket gets it when it is whole.

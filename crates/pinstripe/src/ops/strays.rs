@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::check::judge;
 use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
+use super::judge::judge;
 use crate::store::objects::Quorum;
 use crate::store::{Claim, Store, deletion, read_small, replace_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};

@@ -25,7 +25,6 @@ pub mod limits;
 pub mod member_writers;
 pub mod pack;
 pub mod publish;
-mod relay;
 pub mod restore;
 pub(crate) mod sched_slice;
 pub mod scratch_pool;

@@ -7,6 +7,8 @@
 //! of any length. A run of an interrupted backup is harmless: its packs are whole, and their chunks
 //! are known.
 
+mod relay;
+
 use std::sync::Mutex;
 
 use crate::store::Store;
@@ -21,7 +23,7 @@ use pinstripe_stripe::seal::Sealer;
 
 use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;
-use super::relay::relay;
+use relay::relay;
 
 /// Takes sealed packs and writes index runs.
 pub struct Publisher<'a> {

@@ -43,7 +43,8 @@ use pinstripe_member::format::meta::{FileKind, Metadata, Time};
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::{Removal, RemovedCount, Strangers, WantedNames};
+pub use remove::{Removal, Strangers, WantedNames};
+pub use root::RemovedCount;
 
 use apply_metadata::Handle;
 use root::{Root, hands_down_acl, is_empty};

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::root::Parent;
+use super::root::{Parent, RemovedCount};
 use super::{Root, TreeSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
@@ -31,23 +31,6 @@ pub enum Removal {
     Counted,
     /// Remove.
     Done,
-}
-
-/// The removed entries, or those that would be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RemovedCount {
-    /// Entries of all kinds.
-    pub entries: u64,
-    /// Bytes in files whose last name went.
-    pub bytes: u64,
-}
-
-impl RemovedCount {
-    /// Adds another count to this one.
-    pub fn add(&mut self, other: RemovedCount) {
-        self.entries += other.entries;
-        self.bytes += other.bytes;
-    }
 }
 
 /// The names that a snapshot has in a directory, each with whether it is a directory.

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use super::Rules;
 use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
-use super::remove::RemovedCount;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
 use pinstripe_member::format::meta::Metadata;
@@ -229,4 +228,21 @@ pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
 /// Whether the directory gives every entry made in it an ACL.
 pub(super) fn hands_down_acl(directory: Handle<'_>) -> bool {
     directory.has_xattr(ACL_DEFAULT)
+}
+
+/// The removed entries, or those that would be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemovedCount {
+    /// Entries of all kinds.
+    pub entries: u64,
+    /// Bytes in files whose last name went.
+    pub bytes: u64,
+}
+
+impl RemovedCount {
+    /// Adds another count to this one.
+    pub fn add(&mut self, other: RemovedCount) {
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+    }
 }

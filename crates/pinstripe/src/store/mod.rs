@@ -18,6 +18,7 @@ mod halves;
 pub(crate) mod heartbeats;
 pub mod index;
 mod keyring;
+mod lasting;
 mod locks;
 pub(crate) mod newcomers;
 pub mod objects;

@@ -22,23 +22,13 @@ use pinstripe_member::{CacheKey, ExtentName, SharedMember};
 use pinstripe_stripe::codec::Decoder;
 use pinstripe_stripe::stripe::{ReadReport, SetReader};
 
+pub use super::index::RecordPlace;
 use super::index::{Index, Place};
 use super::locks::{RankedMutex, StoreLock};
 use super::{Store, newcomers};
 
 /// Readers kept open at once; each holds a trailer (about 16 bytes per strip).
 const READERS_MAX: usize = 64;
-
-/// The place of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RecordPlace {
-    /// Ordinal in the list of packs.
-    pub pack: u32,
-    /// First byte in the pack's logical run.
-    pub offset: u64,
-    /// Length of head, table and stored bytes.
-    pub bytes: u32,
-}
 
 /// A record's bytes with its verified head.
 pub struct FetchedRecord {

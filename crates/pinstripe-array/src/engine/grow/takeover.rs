@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use super::{LongWork, no_spare};
+use super::no_spare;
 use crate::engine::create::for_slot;
 use crate::engine::flusher::Flusher;
 use crate::engine::logged::LoggedArray;
+use crate::engine::work::LongWork;
 use crate::format::superblock::{SPARE, Slot, Superblock};
 use crate::geometry::{ArrayGeometry, LastSlot, Level, Shape};
 use pinstripe_base::error::{Error, Kind, Result};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::assemble::{assemble, assemble_md};
+use pinstripe_array::ops::assemble::assemble;
+use pinstripe_array::ops::md::assemble_md;
 use pinstripe_array::ops::open::server;
 use pinstripe_array::ops::scan::scan as devices_scan;
 use pinstripe_array::ops::{Register, detail};

@@ -3,16 +3,13 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::detail::Served;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::units::format_size;
 use pinstripe_nbd::{Address, Settings};
 
 use super::register::register;
-use super::serve_all::{mountpoint, serve_all, with_name};
+use super::serve_all::{announce, mountpoint, serve_all, with_name};
 use super::serving::{ServeContext, Serving, serve};
 use crate::args::parsed;
-use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
@@ -109,17 +106,4 @@ impl ArrayServeArgs {
         let fuse = self.fuse.as_deref().map(|it| mountpoint(it, name)).transpose()?;
         Ok(self.serving(run, name, nbd, fuse))
     }
-}
-
-/// Tells that clients can connect, and where.
-pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
-    let event = Event::new("serving").with("name", name).with("bytes", bytes);
-    // A failure is remembered and told at the end.
-    let _ = run.screen.event(&event.with("exports", served.exports.clone()));
-    run.screen.say(&format!("array {name} of {} is served at", format_size(bytes)));
-    for export in &served.exports {
-        run.screen.say(&format!("  {}", escape::text(export)));
-    }
-    run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {name}'"));
-    run.screen.flush();
 }

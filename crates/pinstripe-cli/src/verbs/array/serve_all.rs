@@ -9,12 +9,15 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pinstripe_array::ops::Register;
+use pinstripe_array::ops::detail::Served;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, into_inner, lock};
+use pinstripe_base::units::format_size;
 
 use super::scan::Failures;
-use super::serve::announce;
 use super::serving::{ServeContext, Serving, serve};
+use crate::escape;
+use crate::event::Event;
 use crate::run::{Ending, Run};
 
 /// The word in addresses and mountpoints that stands for the array's name.
@@ -107,6 +110,19 @@ pub fn mountpoint(path: &std::path::Path, name: &str) -> Result<PathBuf> {
         Error::new(Kind::Usage, "the mountpoints of all arrays must be UTF-8").at(path)
     })?;
     with_name(text, name).map(PathBuf::from)
+}
+
+/// Tells that clients can connect, and where.
+pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
+    let event = Event::new("serving").with("name", name).with("bytes", bytes);
+    // A failure is remembered and told at the end.
+    let _ = run.screen.event(&event.with("exports", served.exports.clone()));
+    run.screen.say(&format!("array {name} of {} is served at", format_size(bytes)));
+    for export in &served.exports {
+        run.screen.say(&format!("  {}", escape::text(export)));
+    }
+    run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {name}'"));
+    run.screen.flush();
 }
 
 #[cfg(test)]

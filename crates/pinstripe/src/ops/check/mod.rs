@@ -15,6 +15,7 @@ mod trees;
 use std::collections::{BTreeMap, HashSet};
 
 use super::copies::{AHEAD_OBJECTS, Copies, ReadAhead};
+pub use super::judge::judge;
 use super::strays;
 use sets::{lost_chunks, stripe_sets};
 use survey::survey;
@@ -23,16 +24,11 @@ use trees::Trees;
 use crate::pipeline::limits::Limits;
 use crate::store::index::{self, Index, Stale};
 use crate::store::packs::{ChunkReader, PackReader};
-use crate::store::{
-    Store, attach_or_replace, checkpoints, deletion, forgotten, judge_key_object, read_small,
-    redundancy, sessions, snapshots,
-};
-use pinstripe_base::error::{Error, Kind, Result};
+use crate::store::{Store, attach_or_replace, read_small, redundancy, snapshots};
+use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::label::{Encryption, Label};
-use pinstripe_member::format::scrub::ScrubState;
-use pinstripe_member::format::snapshot;
+use pinstripe_member::format::label::Encryption;
 use pinstripe_member::{ExtentName, Glance, Room, SharedMember};
 
 /// Options of a check.
@@ -282,49 +278,6 @@ fn small_object(
         _ => {
             outcome.lost += 1;
             monitor.loss(place, error.advice("no member has an intact copy"));
-        }
-    }
-    Ok(())
-}
-
-/// Whether the bytes of a small object are what member `number` should have under this name.
-///
-/// # Errors
-/// The defect.
-pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
-    let wrong = |what| Err(Error::new(Kind::Corrupt, what));
-    match name {
-        ExtentName::Label => {
-            let label = Label::decode(bytes)?;
-            store.verify(name, bytes)?;
-            if label.config != store.config
-                || usize::from(label.member) != number
-                || label.table.generation < store.table.generation
-            {
-                return wrong("the label belongs to another member");
-            }
-        }
-        ExtentName::In(Room::Checkpoints, _) => {
-            checkpoints::judge(store, bytes)?;
-        }
-        ExtentName::In(Room::Keys, id) => judge_key_object(store, id, bytes)?,
-        ExtentName::In(Room::Forgotten, id) => drop(forgotten::read_mark(store, id, bytes)?),
-        ExtentName::In(Room::Sessions, id) => drop(sessions::read(store, id, bytes)?),
-        ExtentName::In(Room::Gc, id) => drop(deletion::read(store, id, bytes)?),
-        ExtentName::In(Room::Scrub, _) => {
-            store.verify(name, bytes)?;
-            if ScrubState::decode(bytes)?.store != store.config.store {
-                return wrong("the scrub state of another store");
-            }
-        }
-        ExtentName::In(_, id) => {
-            let snapshot = snapshot::parse(bytes)?;
-            if snapshot.id.0 != id || snapshot.store != store.config.store {
-                return wrong("this snapshot has another name");
-            }
-            if !store.is_locked() {
-                checkpoints::refuse(&snapshots::open(store, bytes)?)?;
-            }
         }
     }
     Ok(())

@@ -103,7 +103,7 @@ impl<'a> Records<'a> {
         for number in left {
             let IndexedRecord { offset, bytes, .. } = self.index.records[number];
             let range = offset..offset + u64::from(bytes);
-            if lost.iter().any(|lost| super::sets::overlaps(lost, &range)) {
+            if lost.iter().any(|lost| overlaps(lost, &range)) {
                 continue;
             }
             let fetched = self.packs.fetch(self.index.set, offset, bytes);
@@ -113,4 +113,8 @@ impl<'a> Records<'a> {
         }
         bad
     }
+}
+
+pub(super) fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
+    left.start < right.end && right.start < left.end
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::records::Records;
+use super::records::{Records, overlaps};
 use super::{CheckOptions, CheckOutcome};
 use crate::store::index::{self, Index, Place, indexed_sets};
 use crate::store::packs::{ChunkReader, RecordPlace};
@@ -12,8 +12,8 @@ use crate::store::{Store, deletion, newcomers};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
+use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::each::each;
 use pinstripe_stripe::stripe::{SetReader, Verification};
 
 /// The unreadable parts of one pack.
@@ -182,10 +182,6 @@ fn verify_pack(
         }
         Err(error) => (reader.verify(&mut progress), vec![(0..0, error)]),
     }
-}
-
-pub(super) fn overlaps(left: &Range<u64>, right: &Range<u64>) -> bool {
-    left.start < right.end && right.start < left.end
 }
 
 const REPAIR: &str = "run 'pinstripe repair'";

@@ -9,6 +9,7 @@
 //!
 //! Never here: decisions (store/deletion/decide.rs), clocks except to limit waiting.
 
+mod at_work;
 mod mark;
 mod roots;
 mod settle;
@@ -297,7 +298,7 @@ impl Collector<'_> {
 
     fn others_at_work(&self) -> Result<Vec<Session>> {
         self.store.refuse_older_keys()?;
-        settle::sessions_at_work(self.store, Some(self.session.session.id))
+        at_work::sessions_at_work(self.store, Some(self.session.session.id))
     }
 
     fn put(&self, step: DeletionStep) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::at_work::sessions_at_work;
 use super::mark::Root;
-use super::settle::sessions_at_work;
 use crate::store::deletion::{Cases, decide};
 use crate::store::forgotten::{self, Marks};
 use crate::store::index::Index;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::Collector;
+use super::at_work::{all_sessions, remove_cut_off};
 use super::roots::names;
 use super::survey::bytes_of;
 use crate::store::deletion::decide::{self, CaseAction, Go};
@@ -12,11 +13,11 @@ use crate::store::objects::Quorum;
 use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
+use pinstripe_io::pool::each;
 use pinstripe_member::format::gc::{DeletionStep, Lists};
 use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::process;
 use pinstripe_member::{ExtentName, SharedMember};
-use pinstripe_stripe::each::each;
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///
@@ -114,40 +115,6 @@ pub(super) fn carry_out(
     let case = cases.0.get(&id).cloned().unwrap_or_default();
     deletion::clear(gc.store, id, &case)?;
     Ok(bytes)
-}
-
-/// Removes session objects that no process can continue.
-fn remove_cut_off(store: &Store) -> Result<()> {
-    let mut names = sessions::cut_off(store, Quorum::Deletion)?.into_iter();
-    names.try_for_each(|name| store.delete_all(name))
-}
-
-/// Returns all sessions. Removes session objects that no process can continue and that appeared since
-/// this gc began.
-///
-/// # Errors
-/// As [`sessions::load`].
-pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
-    match sessions::load(store, Quorum::Deletion) {
-        Err(error) if error.kind() == Kind::Corrupt => {
-            remove_cut_off(store)?;
-            sessions::load(store, Quorum::Deletion)
-        }
-        loaded => loaded,
-    }
-}
-
-/// Those whose process may run, but for this gc's `own`. A dry run has none, and removes nothing.
-///
-/// # Errors
-/// As [`sessions::load`].
-pub(super) fn sessions_at_work(store: &Store, own: Option<SessionId>) -> Result<Vec<Session>> {
-    if own.is_none() {
-        return sessions::at_work(store, None, Quorum::Deletion);
-    }
-    let process = store.process();
-    let runs = |it: &Session| Some(it.id) != own && !sessions::is_dead(it, &process);
-    Ok(all_sessions(store)?.into_iter().filter(runs).collect())
 }
 
 /// Whether a session's process has certainly ended. This process ends its own sessions itself.

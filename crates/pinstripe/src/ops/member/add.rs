@@ -9,7 +9,7 @@ use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::label::{MEMBERS_MAX, MemberState};
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::{ExtentName, Room};
 
 /// The new member.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -31,7 +31,7 @@ pub struct Added {
 /// is not set; [`Kind::Busy`] when another process changes the members; those of the members.
 pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
     if !same_disk {
-        refuse_disk(store, place, None)?;
+        init::refuse_disk(store, place, None)?;
     }
     let claim = store.claim()?;
     let (number, copied_objects) = assign_slot(store, &claim, place, monitor)?;
@@ -98,21 +98,4 @@ fn refuse_nesting(store: &Store, place: &Path) -> Result<()> {
     let mut places = others(store, &place);
     places.push(place);
     init::refuse_twins(&places)
-}
-
-/// Refuses a directory on the disk of a member that is there and does not leave for it.
-pub(in crate::ops) fn refuse_disk(
-    store: &Store,
-    place: &Path,
-    leaves: Option<usize>,
-) -> Result<()> {
-    let place = init::absolute(place)?;
-    let stays = |(number, _): &(usize, &SharedMember)| {
-        Some(*number) != leaves && store.member_slots[*number].place != place
-    };
-    for (number, _) in store.present().filter(stays) {
-        let both = [store.member_slots[number].place.clone(), place.clone()];
-        init::refuse_one_fate(&store.places(), &both)?;
-    }
-    Ok(())
 }

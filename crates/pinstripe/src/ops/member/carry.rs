@@ -11,8 +11,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::MIB;
+use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Replace, SharedMember};
-use pinstripe_stripe::each::each;
 use pinstripe_stripe::stripe::SetReader;
 
 /// Bytes copied at a time where strips cannot be told apart.

@@ -19,7 +19,6 @@ mod replace;
 
 use std::collections::BTreeMap;
 
-pub(super) use add::refuse_disk;
 pub use add::{Added, add};
 pub use merge::{Brought, merge};
 pub use rebalance::{MemberShare, Rebalanced, rebalance};

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::super::mender::{lay, open_slot, salvage};
 use super::super::repair::{Unmended, anew};
-use super::add::{assign_slot, refuse_disk};
+use super::add::assign_slot;
 use super::{Moved, carry, finish_retiring, remove, rewrite_short_packs, survey};
+use crate::ops::init::refuse_disk;
 use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
 use crate::store::{Claim, Store};

@@ -36,7 +36,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::GIB;
-use pinstripe_stripe::each::each;
+use pinstripe_io::pool::each;
 
 /// Bytes that a scrub which is killed may have verified for nothing: the state is written so often.
 pub const SAVE_BYTES_DEFAULT: u64 = GIB;

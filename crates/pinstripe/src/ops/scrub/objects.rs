@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 
 use super::finding::{Fate, Ledger};
-use crate::ops::check::judge;
 use crate::ops::copies::Copies;
+use crate::ops::judge::judge;
 use crate::store::{Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentName, Room, SharedMember};

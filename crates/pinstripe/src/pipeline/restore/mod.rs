@@ -11,7 +11,6 @@
 //! is decoded by one thread all the same.
 
 mod chosen;
-mod compare;
 mod extras;
 mod finish;
 mod linked;
@@ -30,10 +29,10 @@ use crossbeam_channel::{Receiver, bounded};
 use pinstripe_prefetch::runner::{FetchSource, Pinned, Runner};
 
 pub use chosen::{ChosenReader, Owners, PathFilter};
-pub use compare::differing_bytes;
 pub use extras::{Pass, extras};
 pub use finish::finish_tree;
 pub use linked::LinkedFiles;
+pub use planner::differing_bytes;
 pub use verify::verify;
 
 pub(crate) use planner::Offsets;

@@ -1,5 +1,7 @@
 //! Turns a snapshot's entries into tasks: which record, and which of its chunks go where.
 
+mod compare;
+
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +10,6 @@ use crossbeam_channel::Sender;
 use pinstripe_prefetch::runner::Runner;
 
 use super::ChosenReader;
-use super::compare::{Doubtful, are_there};
 use super::linked;
 use super::spans::Span;
 use super::target::{OpenFiles, Target};
@@ -17,6 +18,8 @@ use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::SEE_WHAT_IS_LOST;
+pub use compare::differing_bytes;
+use compare::{Doubtful, are_there};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::descriptors;

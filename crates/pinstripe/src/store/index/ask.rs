@@ -16,9 +16,8 @@ use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::seal::Opener;
 use pinstripe_stripe::stripe::SetReader;
 
-use super::list::Packs;
 use super::load::{Trouble, open_set};
-use super::loose::Loose;
+use super::loose::loose;
 use super::rebuild::pack_from_records;
 use super::{Extents, Index, SealedPack, View, part};
 
@@ -157,13 +156,4 @@ impl Index<'_> {
         }
         ask_pack(self.store, set).map(|pack| Some((pack, is_whole)))
     }
-}
-
-pub(super) fn loose(list: &Packs, packs: &[SealedPack], run: Option<SetId>) -> Result<Loose> {
-    let mut rows = Vec::with_capacity(packs.iter().map(SealedPack::chunks).sum());
-    for pack in packs {
-        let number = list.find(&pack.index.set).expect("every pack was given a number");
-        pack.rows(number, &mut rows)?;
-    }
-    Ok(Loose::new(rows, packs.iter().map(|pack| pack.index.set).collect(), run))
 }

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::store::packs::RecordPlace;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::Row;
@@ -18,6 +17,17 @@ use super::load::sets_in;
 use super::loose::Loose;
 use super::run::{Cursor, Pages, Run};
 use super::{Index, Pack, View};
+
+/// The place of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordPlace {
+    /// Ordinal in the list of packs.
+    pub pack: u32,
+    /// First byte in the pack's logical run.
+    pub offset: u64,
+    /// Length of head, table and stored bytes.
+    pub bytes: u32,
+}
 
 /// The place of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use pinstripe_member::format::index_run::RunPack;
 use pinstripe_member::{ExtentName, Room, SharedMember};
 use pinstripe_stripe::stripe::SetReader;
 
-use super::ask::loose;
 use super::cut::has_enough;
 use super::list::Pack;
+use super::loose::loose;
 use super::redundant::{drop_redundant, keep_runs, set_reliable};
 use super::run::{self, Opened, Run};
 use super::{Extents, Index, SealedPack, View, part};

@@ -1,9 +1,11 @@
 //! Rows in memory: of packs that no run lists, and of runs of the first format.
 
+use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::Row;
 
-use super::Extents;
+use super::list::Packs;
+use super::{Extents, SealedPack};
 
 /// Some packs' rows, sorted by id; 52 bytes each.
 pub(super) struct Loose {
@@ -45,4 +47,13 @@ impl Loose {
         let count = self.rows[start..].iter().take_while(|row| row.id == *id).count();
         (start as u64, &self.rows[start..start + count])
     }
+}
+
+pub(super) fn loose(list: &Packs, packs: &[SealedPack], run: Option<SetId>) -> Result<Loose> {
+    let mut rows = Vec::with_capacity(packs.iter().map(SealedPack::chunks).sum());
+    for pack in packs {
+        let number = list.find(&pack.index.set).expect("every pack was given a number");
+        pack.rows(number, &mut rows)?;
+    }
+    Ok(Loose::new(rows, packs.iter().map(|pack| pack.index.set).collect(), run))
 }

@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use ask::{index_of_pack, is_beyond_reading, read_pack_index};
 pub use cut::{geometry_of, has_enough, is_leftover};
-pub use find::{Place, Rows};
+pub use find::{Place, RecordPlace, Rows};
 pub use list::{Pack, Packs};
 pub use load::{sets_in, sets_spoken_of, standing_sets};
 pub use mend::{Mended, indexed_sets};

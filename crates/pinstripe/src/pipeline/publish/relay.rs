@@ -3,7 +3,7 @@
 //! Invariants: the new pack has the same records at the same offsets; every byte was held against
 //! the checksums of the old pack's strips. The old pack is not touched.
 
-use super::publish::Publisher;
+use super::Publisher;
 use crate::store::index::{SealedPack, index_record};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;

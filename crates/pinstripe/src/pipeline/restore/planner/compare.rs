@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::planner::Unplaced;
-use super::{Offsets, RestorePlan};
+use super::{Offsets, Unplaced};
+use crate::pipeline::restore::RestorePlan;
 use crate::sink::Existing;
 use pinstripe_base::error::Result;
+use pinstripe_io::pool::each;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::record::ChunkRow;
-use pinstripe_stripe::each::each;
 
 /// Pieces that one thread looks at before it takes others.
 const JOB_PIECES: usize = 64;

@@ -5,12 +5,13 @@
 //! kind of task is measured: as long as its tasks are quick, the calling thread carries them out
 //! alone.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::executor::{Executor, TaskKind};
 use crate::limits::THREADS;
 use pinstripe_base::clock;
+use pinstripe_io::pool::side_by_side;
 
 /// A task that takes no longer is not worth a thread.
 const QUICK: Duration = Duration::from_micros(500);
@@ -19,12 +20,12 @@ const TASK_KINDS: usize = 6;
 
 /// Carries out tasks by as many threads as they are worth.
 #[derive(Default)]
-pub(super) struct ThreadPool {
+pub(super) struct MeasuredThreads {
     /// By kind, whether the last ones were slow.
     are_slow: [AtomicBool; TASK_KINDS],
 }
 
-impl Executor for ThreadPool {
+impl Executor for MeasuredThreads {
     fn each(&self, load: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let is_slow = &self.are_slow[load as usize];
         let mut next = 0;
@@ -37,7 +38,7 @@ impl Executor for ThreadPool {
             before = after;
         }
         if next < count {
-            let threads = side_by_side(next, count, task);
+            let threads = side_by_side(THREADS, next..count, task);
             // The time of one task, if the threads did not hold each other up.
             let each = (clock::monotonic() - before) * threads as u32 / (count - next) as u32;
             is_slow.store(each > QUICK, Ordering::Relaxed);
@@ -49,28 +50,6 @@ impl Executor for ThreadPool {
     }
 }
 
-/// Calls `task` with the numbers from `first` up to `count`. Returns by how many threads.
-fn side_by_side(first: usize, count: usize, task: &(dyn Fn(usize) + Sync)) -> usize {
-    let next = AtomicUsize::new(first);
-    let work = || {
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count {
-                break;
-            }
-            task(number);
-        }
-    };
-    let threads = (count - first).min(THREADS);
-    std::thread::scope(|scope| {
-        // If the system gives no more threads, those that run do all the tasks.
-        let start = || std::thread::Builder::new().spawn_scoped(scope, work);
-        let _started = (1..threads).map_while(|_| start().ok()).count();
-        work();
-    });
-    threads
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{Barrier, Mutex};
@@ -79,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_task_is_carried_out_once_quick_or_slow() {
-        let pool = ThreadPool::default();
+        let pool = MeasuredThreads::default();
         for (round, count) in [0, 1, 5, 40, 3].into_iter().enumerate() {
             let done = Mutex::new(Vec::new());
             pool.each(TaskKind::Read, count, &|number| {
@@ -97,7 +76,7 @@ mod tests {
     /// Each of them waits for the others: one after the other they would never end.
     #[test]
     fn slow_tasks_go_side_by_side() {
-        let pool = ThreadPool::default();
+        let pool = MeasuredThreads::default();
         pool.are_slow[TaskKind::Log as usize].store(true, Ordering::Relaxed);
         let all = Barrier::new(4);
         pool.each(TaskKind::Log, 4, &|_| _ = all.wait());

@@ -1,0 +1,32 @@
+//! The beginning of a scrub.
+
+use super::Scrub;
+use crate::engine::Array;
+use crate::engine::work::LongWork;
+use pinstripe_base::error::{Error, Kind, Result};
+
+impl LongWork {
+    /// Begins to read and compare everything, and to repair it if `repair` is set.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when that is being done already; [`Kind::TooManyLosses`] as for all that
+    /// writes.
+    pub(crate) fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
+        if self.scrub.is_some() {
+            return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
+                .advice("wait until that is done, or cancel it"));
+        }
+        if self.grow.is_some() {
+            return Err(
+                Error::new(Kind::Busy, "the array is growing").advice("wait until that is done")
+            );
+        }
+        let scrub = Scrub::new(repair, 0);
+        let progress = scrub.progress();
+        array.update_superblocks(|superblock| superblock.scrub = progress)?;
+        array.live.lock().mismatches = 0;
+        self.scrub = Some(scrub);
+        self.publish(array);
+        Ok(())
+    }
+}

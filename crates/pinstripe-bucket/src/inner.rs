@@ -1,0 +1,88 @@
+//! What a member in a bucket and its writers share.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pinstripe_base::error::{Error, Result};
+use pinstripe_member::ExtentName;
+use pinstripe_member::format::label::MemberFacts;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::blocks::Blocks;
+use crate::fault::Fault;
+use crate::foresight::{self, Asker, Foresight};
+use crate::kept::Kept;
+use crate::lock::Lock;
+use crate::locks::RankedMutex;
+use crate::place::BucketPlace;
+use crate::session::Session;
+use crate::tails::Tails;
+
+/// Their length.
+pub(crate) const EXTENT_BYTES: u64 = 16 << 20;
+
+/// The bytes of a put, and its answer.
+pub(crate) type Sending = (Vec<u8>, JoinHandle<Result<Option<String>, Fault>>);
+
+/// What a member and its writers share.
+pub struct Inner {
+    pub session: Arc<Session>,
+    pub runtime: Arc<Runtime>,
+    pub place: BucketPlace,
+    pub tails: Tails,
+    /// Of all members; this one's are known by its number.
+    pub blocks: Arc<Blocks>,
+    /// What a verb is about to ask.
+    pub foresight: Foresight,
+    /// Puts that were begun ahead of their calls.
+    pub puts: RankedMutex<HashMap<ExtentName, Sending>>,
+    pub kept: Kept,
+    /// What the store's table says of this member.
+    pub facts: RankedMutex<MemberFacts>,
+    pub number: u64,
+    pub path: PathBuf,
+}
+
+impl Inner {
+    /// Forgets what is held of an extent.
+    pub fn forget(&self, name: ExtentName) {
+        self.tails.forget(name);
+        self.blocks.forget((self.number, name));
+    }
+
+    /// Keeps what was put on this host, as the next listing will show it with this tag.
+    pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
+        let Some(tag) = tag else { return };
+        self.kept.put(&self.place, name, &foresight::as_fetched(name, tag, bytes));
+    }
+
+    /// What asks from other threads.
+    pub(crate) fn asker(&self) -> Asker {
+        let (session, place) = (Arc::clone(&self.session), self.place.clone());
+        Asker { session, place, kept: self.kept.clone() }
+    }
+
+    /// Goes by this from now on.
+    pub fn agree(&self, facts: &MemberFacts) {
+        self.session.has_one_writer.store(facts.has_one_writer(), Ordering::Relaxed);
+        *self.facts.lock() = *facts;
+    }
+
+    /// What the store's table says of this member.
+    pub fn facts(&self) -> MemberFacts {
+        *self.facts.lock()
+    }
+
+    /// The lock of an object of this name that is put now.
+    pub fn lock(&self, name: ExtentName) -> Option<Lock> {
+        Lock::of(name, self.facts().retention)
+    }
+
+    /// The error of a call on a name below the prefix.
+    pub fn error(&self, fault: &Fault, act: &str, name: &str) -> Error {
+        self.session.error(fault, act, self.path.join(name))
+    }
+}

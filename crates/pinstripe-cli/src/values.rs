@@ -1,0 +1,35 @@
+//! Values of options that several rooms read.
+
+use std::fmt;
+
+use pinstripe_base::error::Error;
+use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
+
+/// An error as clap shows it: on one line, its advice behind it.
+pub fn one_line(error: Error) -> String {
+    match error.advice_text() {
+        Some(advice) => format!("{error}; {advice}"),
+        None => error.to_string(),
+    }
+}
+
+/// A number of bytes as an option has it: `256M`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl fmt::Display for Size {
+    /// Writes what [`size`] reads, in the largest unit that is exact.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(GIB, "G"), (MIB, "M"), (KIB, "K"), (1, "")];
+        let fits = |(bytes, _): &&(u64, &str)| self.0 >= *bytes && self.0.is_multiple_of(*bytes);
+        match units.iter().find(fits) {
+            Some((bytes, name)) => write!(f, "{}{name}", self.0 / bytes),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// Reads a size.
+pub fn size(text: &str) -> Result<Size, String> {
+    parse_size(text).map(Size).map_err(one_line)
+}

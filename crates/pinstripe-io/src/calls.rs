@@ -1,0 +1,320 @@
+//! Calls with a deadline, made by threads that can be left behind: a call that the kernel or a
+//! remote end does not answer can only be abandoned.
+//!
+//! A call goes to one of the threads, and the caller waits for its answer as long as it wants to. A
+//! thread whose call does not return is lost until it does: when all are, further calls wait.
+//!
+//! Invariants: a caller waits no longer than it asks for; a call that was abandoned before it was
+//! begun is never made; ending the threads waits for none of them. A thread counts as idle before
+//! its answer is there, so the next call of the same caller finds it.
+
+#![allow(clippy::disallowed_methods, reason = "starts the threads that make the calls")]
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use pinstripe_base::ranked::RankedMutex;
+
+pinstripe_base::lock_ranks! {
+    /// The locks of the calls. No thread takes one under another.
+    enum CallLock {
+        /// Calls that wait for a thread.
+        Queue,
+        /// The answer of one call.
+        Answer,
+    }
+}
+
+type Task = Box<dyn FnOnce(&CallQueue) + Send>;
+
+/// The threads, and the calls that wait for one.
+pub struct CallThreads {
+    queue: Arc<CallQueue>,
+    threads_max: usize,
+    name: &'static str,
+}
+
+struct CallQueue {
+    waiting: RankedMutex<CallLock, Waiting>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    tasks: VecDeque<Task>,
+    threads: usize,
+    /// Threads that make no call.
+    idle: usize,
+    is_over: bool,
+}
+
+/// A call that was given to a thread.
+pub struct Call<T>(Arc<Slot<T>>);
+
+/// Where the answer of a call goes.
+pub struct CallReply<T>(Arc<Slot<T>>);
+
+struct Slot<T> {
+    stage: RankedMutex<CallLock, Stage<T>>,
+    changed: Condvar,
+}
+
+enum Stage<T> {
+    Waiting,
+    /// The result, or the panic of the call.
+    Answered(std::thread::Result<T>),
+    /// The answer was taken.
+    Taken,
+    /// The caller does not wait any more.
+    Abandoned,
+}
+
+impl CallThreads {
+    /// At most so many threads of this name, started when they are needed.
+    pub fn new(threads_max: usize, name: &'static str) -> Self {
+        let waiting = RankedMutex::new(CallLock::Queue, Waiting::default());
+        let queue = Arc::new(CallQueue { waiting, work: Condvar::new() });
+        CallThreads { queue, threads_max, name }
+    }
+
+    /// Has a thread make a call; the answer is what it returns.
+    ///
+    /// # Errors
+    /// Where there is no thread and none can be started.
+    pub fn start<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Call<T>> {
+        let (slot, to) = Slot::new();
+        let task = move |queue: &CallQueue| {
+            let done = to.is_awaited().then(|| catch_unwind(AssertUnwindSafe(call)));
+            queue.waiting.lock().idle += 1;
+            if let Some(done) = done {
+                to.give(done);
+            }
+        };
+        self.queue(Box::new(task))?;
+        Ok(Call(slot))
+    }
+
+    /// Has a thread make a call that gives its answer before it ends.
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start).
+    pub fn start_with_reply<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(CallReply<T>) + Send + 'static,
+    ) -> io::Result<Call<T>> {
+        let (slot, to) = Slot::new();
+        let task = move |queue: &CallQueue| {
+            if to.is_awaited() {
+                // A panic is reported by the hook; the reply that it drops is the answer.
+                let _ = catch_unwind(AssertUnwindSafe(|| call(CallReply(to))));
+            }
+            queue.waiting.lock().idle += 1;
+        };
+        self.queue(Box::new(task))?;
+        Ok(Call(slot))
+    }
+
+    /// Gives a task to a thread that is idle, to a new one, or to the first that ends its call.
+    fn queue(&self, task: Task) -> io::Result<()> {
+        let mut waiting = self.queue.waiting.lock();
+        waiting.tasks.push_back(task);
+        if waiting.tasks.len() <= waiting.idle || waiting.threads >= self.threads_max {
+            self.queue.work.notify_one();
+            return Ok(());
+        }
+        let queue = Arc::clone(&self.queue);
+        let started =
+            std::thread::Builder::new().name(self.name.to_owned()).spawn(move || queue.run());
+        match started {
+            Ok(_) => {
+                waiting.threads += 1;
+                waiting.idle += 1;
+            }
+            // Those that run already take it.
+            Err(_) if waiting.threads > 0 => self.queue.work.notify_one(),
+            Err(error) => {
+                waiting.tasks.pop_back();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of threads that were started.
+    pub fn started(&self) -> usize {
+        self.queue.waiting.lock().threads
+    }
+}
+
+impl Drop for CallThreads {
+    fn drop(&mut self) {
+        let mut waiting = self.queue.waiting.lock();
+        waiting.is_over = true;
+        waiting.tasks.clear();
+        self.queue.work.notify_all();
+    }
+}
+
+impl CallQueue {
+    /// Makes calls until the end: the body of a thread.
+    fn run(&self) {
+        let mut waiting = self.waiting.lock();
+        while !waiting.is_over {
+            if let Some(task) = waiting.tasks.pop_front() {
+                waiting.idle -= 1;
+                drop(waiting);
+                task(self);
+                waiting = self.waiting.lock();
+            } else {
+                waiting = waiting.wait(&self.work);
+            }
+        }
+    }
+}
+
+impl<T> Call<T> {
+    /// The answer, or the panic of the call; none if it does not come within `timeout`. It may return
+    /// without an answer earlier. The answer is given once.
+    pub fn wait(&self, timeout: Duration) -> Option<std::thread::Result<T>> {
+        let mut stage = self.0.stage.lock();
+        if matches!(*stage, Stage::Waiting) {
+            stage = stage.wait_timeout(&self.0.changed, timeout);
+        }
+        match std::mem::replace(&mut *stage, Stage::Taken) {
+            Stage::Answered(answer) => Some(answer),
+            other => {
+                *stage = other;
+                None
+            }
+        }
+    }
+
+    /// Waits no more. If the call was not begun, it is never made.
+    pub fn abandon(self) {
+        *self.0.stage.lock() = Stage::Abandoned;
+    }
+}
+
+impl<T> CallReply<T> {
+    /// Gives the answer; the call may go on.
+    pub fn give(self, answer: T) {
+        self.0.give(Ok(answer));
+    }
+}
+
+impl<T> Drop for CallReply<T> {
+    /// A call that gives no answer is one that broke off.
+    fn drop(&mut self) {
+        self.0.give(Err(Box::new("the call gave no answer")));
+    }
+}
+
+impl<T> Slot<T> {
+    /// A slot, once for the caller and once for the thread.
+    fn new() -> (Arc<Self>, Arc<Self>) {
+        let stage = RankedMutex::new(CallLock::Answer, Stage::Waiting);
+        let slot = Arc::new(Slot { stage, changed: Condvar::new() });
+        (Arc::clone(&slot), slot)
+    }
+
+    fn is_awaited(&self) -> bool {
+        !matches!(*self.stage.lock(), Stage::Abandoned)
+    }
+
+    fn give(&self, answer: std::thread::Result<T>) {
+        let mut stage = self.stage.lock();
+        if matches!(*stage, Stage::Waiting) {
+            *stage = Stage::Answered(answer);
+            self.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, mpsc};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn answer<T: Send + 'static>(
+        threads: &CallThreads,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let call = threads.start(call).unwrap();
+        loop {
+            if let Some(answer) = call.wait(LONG) {
+                return answer.unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn calls_are_made_at_once_by_as_many_threads_as_there_may_be() {
+        let threads = CallThreads::new(8, "test");
+        let barrier = Arc::new(Barrier::new(8));
+        let start = |number: u64| {
+            let barrier = Arc::clone(&barrier);
+            threads.start(move || (barrier.wait(), number).1).unwrap()
+        };
+        let calls: Vec<_> = (0..8).map(start).collect();
+        for (number, call) in calls.into_iter().enumerate() {
+            assert_eq!(call.wait(LONG).unwrap().unwrap(), number as u64);
+        }
+        (0..100).for_each(|number| assert_eq!(answer(&threads, move || number), number));
+        assert_eq!(threads.started(), 8);
+    }
+
+    #[test]
+    fn calls_one_after_the_other_are_made_by_one_thread() {
+        let threads = CallThreads::new(usize::MAX, "test");
+        (0..1000).for_each(|number| assert_eq!(answer(&threads, move || number), number));
+        assert_eq!(threads.started(), 1);
+    }
+
+    #[test]
+    fn a_call_that_hangs_can_be_left_and_one_that_waits_is_never_made() {
+        let threads = CallThreads::new(1, "test");
+        let (release, held) = mpsc::channel::<()>();
+        let hung = threads.start(move || held.recv().is_err()).unwrap();
+        assert!(hung.wait(Duration::from_millis(50)).is_none());
+        let (made, is_made) = mpsc::channel();
+        let waits = threads.start(move || made.send(()).is_ok()).unwrap();
+        assert!(waits.wait(Duration::ZERO).is_none());
+        waits.abandon();
+        drop(release);
+        assert!(hung.wait(LONG).unwrap().unwrap(), "its answer still comes");
+        assert!(is_made.recv().is_err(), "dropped without being made");
+    }
+
+    #[test]
+    fn an_answer_may_come_before_the_end_of_its_call() {
+        let threads = CallThreads::new(1, "test");
+        let (release, held) = mpsc::channel::<()>();
+        let early = move |reply: CallReply<u8>| {
+            reply.give(1);
+            let _ = held.recv();
+        };
+        assert_eq!(threads.start_with_reply(early).unwrap().wait(LONG).unwrap().unwrap(), 1);
+        let broken = threads.start_with_reply(|reply: CallReply<u8>| drop(reply)).unwrap();
+        assert!(broken.wait(Duration::ZERO).is_none(), "the thread is at its call");
+        drop(release);
+        assert!(broken.wait(LONG).unwrap().is_err());
+    }
+
+    #[test]
+    fn a_panic_is_an_answer_and_its_thread_makes_the_next_call() {
+        let threads = CallThreads::new(1, "test");
+        let broken = threads.start(|| panic!("as it should")).unwrap();
+        let answer: Option<std::thread::Result<()>> = broken.wait(LONG);
+        assert!(answer.unwrap().is_err());
+        assert_eq!(super::tests::answer(&threads, || 5), 5);
+    }
+}

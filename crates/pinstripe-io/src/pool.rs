@@ -1,0 +1,366 @@
+//! Threads that work side by side: a pool of threads that wait for jobs, rounds in which the pool
+//! does one step for each of many items, and threads that are started for one list.
+//!
+//! Invariants: each item of a round is done once; a round is over only when no thread is in one of
+//! its steps. A job owns what it uses, so that no thread is left with a reference to what has gone.
+
+#![allow(clippy::disallowed_methods, reason = "starts the threads that work through a list")]
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, LockResult, PoisonError};
+use std::time::Duration;
+
+#[cfg(loom)]
+use loom::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use pinstripe_base::clock;
+use pinstripe_base::each::each_of;
+use pinstripe_base::error::Result;
+
+/// The threads that a round begins with: on a disk that answers quickly a few do all, and waking
+/// hundreds would cost more than the round.
+const FIRST_WORKERS: usize = 4;
+/// The time in which each of a round's threads does one item at least, or more of them join.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// What a thread of a pool does.
+pub trait Job: Send + Sync {
+    /// Does it. Several threads may, if it was added several times.
+    fn run(&self);
+}
+
+/// A queue of jobs for the threads that [`work`](Self::work) for it.
+#[derive(Default)]
+pub struct WorkerPool<'a> {
+    waiting: Mutex<Waiting<'a>>,
+    /// A job was added, or the pool is at its end.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting<'a> {
+    jobs: VecDeque<Arc<dyn Job + 'a>>,
+    is_over: bool,
+}
+
+impl<'a> WorkerPool<'a> {
+    /// Adds a job.
+    pub fn add(&self, job: Arc<dyn Job + 'a>) {
+        held(self.waiting.lock()).jobs.push_back(job);
+        self.changed.notify_one();
+    }
+
+    /// Does jobs until [`end`](Self::end), and until no job waits: the body of a thread. Calls
+    /// `after` behind each job.
+    pub fn work(&self, after: &dyn Fn()) {
+        loop {
+            let mut waiting = held(self.waiting.lock());
+            let job = loop {
+                if let Some(job) = waiting.jobs.pop_front() {
+                    break job;
+                }
+                if waiting.is_over {
+                    return;
+                }
+                waiting = held(self.changed.wait(waiting));
+            };
+            drop(waiting);
+            job.run();
+            drop(job);
+            after();
+        }
+    }
+
+    /// Lets the threads end.
+    pub fn end(&self) {
+        held(self.waiting.lock()).is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Has the threads do a step for each item, and waits until all are done. Calls `meanwhile` each
+    /// `every`, so that one item that takes long holds no other up.
+    ///
+    /// A few threads begin, and more join as long as the round hardly moves: where items wait, as
+    /// syncs do, they wait side by side.
+    pub fn each<T: Send + Sync + 'a>(
+        &self,
+        items: Vec<T>,
+        step: impl Fn(&T) + Send + Sync + 'a,
+        (every, meanwhile): (Duration, &mut dyn FnMut()),
+    ) {
+        let count = items.len();
+        if count == 0 {
+            return;
+        }
+        let (next, working) = (AtomicUsize::new(0), Mutex::new(0));
+        let round = Arc::new(Round { items, step, next, working, done: Condvar::new() });
+        let mut called = self.call(&round, FIRST_WORKERS.min(count));
+        let (mut looked, mut before) = (clock::monotonic(), 0);
+        let mut working = held(round.working.lock());
+        while round.begun() < count || *working > 0 {
+            let may_grow = round.begun() < count && called < count;
+            let patience = if may_grow { PATIENCE.min(every) } else { every };
+            working = held(round.done.wait_timeout(working, patience)).0;
+            if may_grow && round.begun() - before < called {
+                called += self.call(&round, called.min(count - called));
+            }
+            before = round.begun();
+            if clock::since(looked) >= every {
+                drop(working);
+                meanwhile();
+                looked = clock::monotonic();
+                working = held(round.working.lock());
+            }
+        }
+        drop(working);
+        let is_other =
+            |job: &Arc<dyn Job + 'a>| !std::ptr::addr_eq(Arc::as_ptr(job), Arc::as_ptr(&round));
+        held(self.waiting.lock()).jobs.retain(is_other);
+    }
+
+    /// Calls this number of threads to a round.
+    fn call<J: Job + 'a>(&self, round: &Arc<J>, threads: usize) -> usize {
+        (0..threads).for_each(|_| self.add(Arc::<J>::clone(round)));
+        threads
+    }
+}
+
+/// A step for each of several items.
+struct Round<T, S> {
+    items: Vec<T>,
+    step: S,
+    next: AtomicUsize,
+    /// Threads that may be in a step. A thread counts itself before it takes an item.
+    working: Mutex<usize>,
+    /// No thread is in a step any more. Only the caller waits for it: the threads, of which there
+    /// may be hundreds, are not woken by each other.
+    done: Condvar,
+}
+
+impl<T, S> Round<T, S> {
+    /// The number of items that were begun. Under the lock of `working`, a thread that began one is
+    /// counted there.
+    fn begun(&self) -> usize {
+        self.next.load(Ordering::Relaxed).min(self.items.len())
+    }
+}
+
+impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for Round<T, S> {
+    fn run(&self) {
+        /// Leaves the round, by a panic too.
+        struct Worker<'a>(&'a Mutex<usize>, &'a Condvar);
+        impl Drop for Worker<'_> {
+            fn drop(&mut self) {
+                let mut working = held(self.0.lock());
+                *working -= 1;
+                if *working == 0 {
+                    self.1.notify_all();
+                }
+            }
+        }
+        // With `planted="round"` this comes too late: loom has to find that.
+        let early = cfg!(planted = "round").then(|| self.next.fetch_add(1, Ordering::Relaxed));
+        *held(self.working.lock()) += 1;
+        let _worker = Worker(&self.working, &self.done);
+        early.and_then(|number| self.items.get(number)).into_iter().for_each(&self.step);
+        while let Some(item) = self.items.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            (self.step)(item);
+        }
+    }
+}
+
+/// The guard of a lock, poisoned or not, as `pinstripe_base::sync::lock` has it.
+fn held<G>(result: LockResult<G>) -> G {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `task` with each of these numbers, by at most `most` threads, the calling one included.
+/// Returns by how many.
+pub fn side_by_side(most: usize, numbers: Range<usize>, task: &(dyn Fn(usize) + Sync)) -> usize {
+    let next = std::sync::atomic::AtomicUsize::new(numbers.start);
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if number >= numbers.end {
+                break;
+            }
+            task(number);
+        }
+    };
+    let threads = numbers.len().min(most).max(1);
+    std::thread::scope(|scope| {
+        // If the system gives no more threads, those that run do all the tasks.
+        let start = || std::thread::Builder::new().spawn_scoped(scope, work);
+        let _started = (1..threads).map_while(|_| start().ok()).count();
+        work();
+    });
+    threads
+}
+
+/// Does `work` for every item on `threads` threads; results come in the order of the items.
+/// Every item is worked on, also after one has failed.
+///
+/// # Errors
+/// The first error in the order of the items.
+pub fn each<T: Sync, R: Send>(
+    threads: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let run = |task: &(dyn Fn(usize) + Sync)| _ = side_by_side(threads, 0..items.len(), task);
+    each_of(items.len(), run, |at| work(&items[at])).into_iter().collect()
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+
+    /// Tries what may happen with at most so many switches of threads amid their work.
+    fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.check(run);
+    }
+
+    /// A round of two items by two threads: when it is over, all its steps are.
+    #[test]
+    fn loom_a_round_is_over_when_all_its_steps_are() {
+        model(2, || {
+            let pool = Arc::new(WorkerPool::default());
+            let work = |_| {
+                let pool = Arc::clone(&pool);
+                thread::spawn(move || pool.work(&|| {}))
+            };
+            let threads: Vec<_> = (0..2).map(work).collect();
+            let done = Arc::new(AtomicUsize::new(0));
+            let steps = Arc::clone(&done);
+            let step = move |item: &usize| _ = steps.fetch_add(*item, Ordering::Relaxed);
+            pool.each(vec![1, 2], step, (Duration::MAX, &mut || {}));
+            assert_eq!(done.load(Ordering::Relaxed), 3);
+            pool.end();
+            threads.into_iter().for_each(|it| it.join().unwrap());
+        });
+    }
+
+    /// The threads of a pool do what waits before they end, and miss no wake.
+    #[test]
+    fn loom_a_job_that_was_added_before_the_end_is_done() {
+        struct Count(AtomicUsize);
+        impl Job for Count {
+            fn run(&self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        model(3, || {
+            let pool = Arc::new(WorkerPool::default());
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let own = Arc::clone(&pool);
+            let thread = thread::spawn(move || own.work(&|| {}));
+            pool.add(Arc::<Count>::clone(&count));
+            pool.add(Arc::<Count>::clone(&count));
+            pool.end();
+            thread.join().unwrap();
+            assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use pinstripe_base::error::{Error, Kind};
+    use pinstripe_base::sync::{Stop, lock};
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    /// What `with` gives, called with a pool of this many threads.
+    fn with<'a, R>(threads: usize, with: impl FnOnce(&WorkerPool<'a>) -> R) -> R {
+        let pool = WorkerPool::default();
+        std::thread::scope(|scope| {
+            (0..threads).for_each(|_| _ = scope.spawn(|| pool.work(&|| {})));
+            let result = with(&pool);
+            pool.end();
+            result
+        })
+    }
+
+    #[test]
+    fn each_item_is_done_once_in_every_round() {
+        let seen = Mutex::new(Vec::new());
+        with(8, |pool| {
+            for count in [0, 1, 3, 8, 500] {
+                pool.each((0..count).collect(), |item| lock(&seen).push(*item), (LONG, &mut || {}));
+                let mut seen = std::mem::take(&mut *lock(&seen));
+                seen.sort_unstable();
+                assert_eq!(seen, (0..count).collect::<Vec<_>>());
+                assert!(lock(&pool.waiting).jobs.is_empty(), "nothing keeps the items");
+            }
+        });
+    }
+
+    #[test]
+    fn items_that_wait_for_each_other_all_get_a_thread() {
+        let (all, threads) = (Barrier::new(64), Mutex::new(HashSet::new()));
+        let step = |_: &usize| {
+            lock(&threads).insert(std::thread::current().id());
+            all.wait();
+        };
+        with(64, |pool| pool.each((0..64).collect(), step, (LONG, &mut || {})));
+        assert_eq!(lock(&threads).len(), 64);
+    }
+
+    #[test]
+    fn the_caller_looks_around_while_an_item_takes_long() {
+        let (looks, goes_on) = (AtomicUsize::new(0), Stop::new().unwrap());
+        let step = |_: &usize| while !goes_on.wait(LONG) {};
+        let mut meanwhile = || {
+            if looks.fetch_add(1, Ordering::Relaxed) == 2 {
+                goes_on.set();
+            }
+        };
+        let every = Duration::from_millis(1);
+        with(2, |pool| pool.each(vec![0], step, (every, &mut meanwhile)));
+        assert!(looks.load(Ordering::Relaxed) >= 3);
+    }
+
+    #[test]
+    fn jobs_that_wait_at_the_end_are_still_done() {
+        struct Count(AtomicUsize);
+        impl Job for Count {
+            fn run(&self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (count, pool) = (Arc::new(Count(AtomicUsize::new(0))), WorkerPool::default());
+        (0..5).for_each(|_| pool.add(Arc::<Count>::clone(&count)));
+        pool.end();
+        let after = AtomicUsize::new(0);
+        pool.work(&|| _ = after.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(count.0.load(Ordering::Relaxed), 5);
+        assert_eq!(after.load(Ordering::Relaxed), 5);
+    }
+
+    #[test]
+    fn results_keep_the_order_and_the_first_error_wins() {
+        let items: Vec<u32> = (0..100).collect();
+        assert_eq!(each(4, &items, |n| Ok(n * 2)).unwrap()[99], 198);
+        let fail = |n: &u32| match n {
+            7 | 50 => Err(Error::new(Kind::Io, n.to_string())),
+            _ => Ok(()),
+        };
+        assert_eq!(each(4, &items, fail).unwrap_err().to_string(), "7");
+        assert!(each(4, &[] as &[u32], |_| Ok(())).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,38 @@
+//! The small objects that last.
+
+use std::collections::BTreeSet;
+
+use super::{Store, deletion, forgotten, snapshots};
+use pinstripe_base::error::{Kind, Result};
+use pinstripe_base::id::SnapshotId;
+use pinstripe_member::{ExtentName, Room};
+
+impl Store {
+    /// The small objects that every member should have: keys, snapshots, marks and tombstones. Not
+    /// those that come and go with a process.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
+        let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
+        let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());
+        for (id, holders) in self.list(Room::Snapshots)? {
+            let id = SnapshotId(id);
+            // Without the keys a forged sealed object looks like a sound one.
+            let is_sound = match self.is_locked() {
+                true => holders.len() >= votes,
+                false => match snapshots::read(self, id) {
+                    Err(error) if error.kind() == Kind::KeysChanged => return Err(error),
+                    read => read.is_ok(),
+                },
+            };
+            // What is damaged on so many that it was a snapshot is to be told.
+            if is_sound || holders.len() >= votes_on_damage && !snapshots::is_void(self, id) {
+                names.insert(ExtentName::snapshot(id));
+            }
+        }
+        names.extend(forgotten::names(self)?);
+        names.extend(deletion::tombstone_names(self)?);
+        Ok(names)
+    }
+}

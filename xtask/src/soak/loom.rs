@@ -1,0 +1,41 @@
+//! The recorder's ring and the pool of workers under loom, which tries the orders in which their
+//! threads may run and see each other's writes. Wrong orders that are planted must be found.
+
+use crate::workspace::{Result, cargo, root_folder, succeeds};
+
+/// The crates with models, and the wrong orders that can be planted in each.
+const CRATES: [(&str, &[&str]); 2] =
+    [("pinstripe-io", &["round"]), ("pinstripe-record", &["head", "tail"])];
+
+/// Runs all models; false when one failed, or when a planted wrong order was not found.
+pub fn run() -> Result<bool> {
+    let mut is_good = true;
+    for (name, planted) in CRATES {
+        println!("loom: {name}");
+        is_good &= holds(name, None)?;
+        for plant in planted {
+            println!("loom: {name} with the wrong order '{plant}', which has to fail");
+            if holds(name, Some(plant))? {
+                println!("loom: the wrong order '{plant}' was not found");
+                is_good = false;
+            }
+        }
+    }
+    Ok(is_good)
+}
+
+/// Whether the models of a crate hold, as it is or with a planted wrong order. They have to compile.
+fn holds(name: &str, planted: Option<&str>) -> Result<bool> {
+    let plant = planted.map(|it| format!(" --cfg planted=\"{it}\"")).unwrap_or_default();
+    let test = |more: &[&str]| {
+        let mut test = cargo();
+        test.args(["test", "--package", name, "--lib", "--target-dir", "target/loom"]);
+        test.args(more).env("RUSTFLAGS", format!("--cfg loom{plant}"));
+        test.current_dir(root_folder()?);
+        succeeds(&mut test)
+    };
+    if !test(&["--no-run"])? {
+        return Err(format!("{name} does not build with loom"));
+    }
+    test(&["loom_"])
+}
