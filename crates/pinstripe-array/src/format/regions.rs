@@ -106,6 +106,7 @@ pub fn decode(content: &SectorContent) -> [Region; SECTOR_REGIONS] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::version::VERSIONS;
     use super::*;
 
     #[test]
