@@ -12,7 +12,7 @@
 use super::votes::votes_needed;
 use pinstripe_member::format::label::{Label, MemberState, MemberTable, StoreConfig};
 
-/// The table that the labels found agree on; `named` is the label of the member at hand.
+/// Returns the table that the labels agree on; `named` is the label of the member that was named.
 pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
     let parity = named.config.parity;
     let mut tables: Vec<&MemberTable> = Vec::new();
@@ -61,8 +61,8 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
     }
 }
 
-/// Whether a label's member has gone on in another half of the store whose table is `table`: enough
-/// members say what it says, and no change of its table leads to the true one.
+/// Whether a label's member belongs to another half of the store whose table is `table`: enough
+/// labels have the same table as this one, and no change leads from it to `table`.
 pub(super) fn is_of_another_half(
     label: &Label,
     table: &MemberTable,
@@ -114,8 +114,8 @@ impl<'a> Members<'a> {
                 let own = label.table.row(label.member.into());
                 label.member == row.number && own.is_some_and(|own| own.id == row.id)
             };
-            // Of several directories that claim one slot, the one with the oldest table votes: an
-            // extra directory can hold a change back, but never push one through.
+            // If several directories claim one slot, the one with the oldest table votes: an extra
+            // directory can hold back a change, but never push one through.
             found
                 .iter()
                 .copied()

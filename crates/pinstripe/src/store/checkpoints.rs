@@ -1,14 +1,14 @@
 //! Checkpoints: the durable progress of backups that have not ended.
 //!
 //! A checkpoint has the fields of a snapshot, with the id of the snapshot that its backup would
-//! have made and a count that marks it, under a random name in a room of its own. It is another
-//! kind of object and sealed in another context, so it cannot pass for a snapshot; in stores of
-//! format version 1 it was a snapshot object. No verb restores from one: the next backup of the
-//! same host and sources takes entries over from it, and removes it at its end.
+//! have made and a count that marks it. It has a random name in a room of its own. Its object kind
+//! and its sealing context differ from those of a snapshot, so it cannot pass for one; in stores of
+//! format version 1 it was a snapshot object. No verb restores from a checkpoint: the next backup
+//! of the same host and sources reuses its entries, and removes it at the end.
 //!
-//! Invariants: an unreadable checkpoint costs time and nothing else, so it is never a loss; the
-//! chunks below a checkpoint are in use, like those of a snapshot; an object with its mark is
-//! refused where a snapshot should be.
+//! Invariants: an unreadable checkpoint costs only time, so it is never a loss; the chunks below a
+//! checkpoint are in use, like those of a snapshot; an object with the mark of a checkpoint is
+//! refused where a snapshot is expected.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
@@ -22,7 +22,7 @@ use super::Store;
 /// The count that marks a checkpoint.
 pub const MARK: &str = "incomplete";
 
-/// Refuses what is no finished backup.
+/// Refuses a snapshot object that is a checkpoint.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for a checkpoint.
@@ -55,8 +55,8 @@ pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<V
     }
 }
 
-/// All checkpoints with their names, newest first: the latest begun, and of one backup the
-/// furthest. What cannot be read is a warning.
+/// Returns all checkpoints with their names, newest first; of one backup, the furthest first. An
+/// unreadable checkpoint is reported as a warning.
 ///
 /// # Errors
 /// As [`Store::list`].
@@ -76,7 +76,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
     Ok(found)
 }
 
-/// Whether the bytes are those of a checkpoint, as far as can be told without a key.
+/// Checks that the bytes are a checkpoint of this store, as far as this is possible without a key.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] when they are damaged or of another store.

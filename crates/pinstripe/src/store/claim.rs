@@ -2,16 +2,16 @@
 //!
 //! A claim is a session object. A process puts its claim first and reads all sessions afterwards,
 //! so of two concurrent claimants at least one sees the other. A process that sees no other claim
-//! holds the right. Of two that see each other, the one with the lower id keeps its claim and
-//! looks again, a bounded number of times; the other removes its own. So of several that start at
-//! the same moment one gets the right, and a holder, which never removes its own claim, is never
-//! displaced. In a store that one at a time may write, a claimant gives way to writers of all kinds. The
-//! claim is confirmed again before anything is removed: a claim that was ended from
-//! outside ends the work it was for.
+//! holds the right. If two claimants see each other, the one with the lower id keeps its claim and
+//! reads the sessions again, a bounded number of times; the other removes its own claim. So one of
+//! several claimants that start at the same moment gets the right, and a holder, which never
+//! removes its own claim, is never displaced. In a store that allows one writer at a time, a
+//! claimant gives way to writers of all kinds. The claim is confirmed again before anything is
+//! removed: if another process has ended the claim, the work ends too.
 //!
-//! Invariants: a claim counts only after a look, later than its putting, that saw no other; the
-//! claim of a process that surely runs no more is taken over; an unreadable claim blocks no other
-//! process, because its owner cannot read it either and stops.
+//! Invariants: a claim counts only after the sessions were read, later than it was put, and no
+//! other claim was found; the claim of a process that is certainly dead is taken over; an
+//! unreadable claim blocks no other process, because its owner cannot read it either and stops.
 //!
 //! Never here: waiting for the holder. Callers decide whether to wait.
 
@@ -79,9 +79,9 @@ impl Store {
         }
         // Another claimant may have taken this process for dead while it waited.
         claim.confirm()?;
-        // Of a store of one member that was replaced, only the old directory may be known here.
+        // If the only member was replaced, this process may know only the old directory.
         self.confirm_labels()?;
-        // No rotation begins beside a claim; one that came before may have changed the keys.
+        // No rotation begins while a claim is held; an earlier one may have changed the keys.
         self.refuse_older_keys()?;
         // The holder before this one may have changed the table since the store was opened; a
         // change based on the old table would undo that.
@@ -150,7 +150,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         for member in &self.members {
-            // What cannot be removed now is over when this process is.
+            // A claim that cannot be removed now is over when this process ends.
             let _ = member.delete(self.name).and_then(|()| member.sync());
         }
     }

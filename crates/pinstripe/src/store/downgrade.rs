@@ -1,5 +1,5 @@
 //! Detecting stores that have both sealed keys and keys in the clear: the trace of an attacker who
-//! wants the next backup to be readable, or of a copy of one store laid over another.
+//! wants the next backup to be readable, or of a copy of one store written over another.
 //!
 //! Invariants: a store whose labels say that it seals nothing is refused as soon as one member has
 //! a trace of encryption. An encrypted one is refused when keys in the clear are on more members
@@ -33,7 +33,7 @@ pub(super) fn refuse(
         options.ask(place, move |place| Ok(what(&places, &config, place))).ok().flatten()
     };
     if config.encryption == Encryption::None {
-        // A label that was read and agreed on seals nothing: what it stands beside is looked at.
+        // The label was read, agreed on, and seals nothing: check the other objects on its member.
         let sealing_at = |(place, label): &(PathBuf, Result<Label>)| {
             ask(place, if label.is_ok() { sealing_keys } else { sealing })
         };
@@ -100,7 +100,7 @@ fn sealed_owner(bytes: &[u8]) -> Option<pinstripe_base::id::StoreId> {
     ring.or_else(|_| slot()).or_else(|_| removed()).ok()
 }
 
-/// The place where the keys of a store stand in the clear, if there is one.
+/// Returns the path of this store's keys in the clear, if the member at `place` has them.
 fn keys_in_the_clear(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let (name, member) = (keys_name(config), places.open(place).ok()?);
     let keys = Keys::decode(&read_small(&*member, name).ok()?).ok()?;

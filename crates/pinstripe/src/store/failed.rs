@@ -1,7 +1,7 @@
-//! Members that failed a step which is done on every member: they are absent from then on.
+//! Members that failed a step that every member must take: they are absent from then on.
 //!
-//! A member that cannot remove or put a small object is no reason to end a verb while parity
-//! replaces it: it is to the rest of the verb what a member is that falls silent.
+//! A member that cannot remove or put a small object does not end a verb while parity replaces it:
+//! the rest of the verb treats it like a member that no longer answers.
 //!
 //! Invariants: no more members are left out than parity replaces, absent ones included. A member
 //! stays out until the store is opened again: it lacks what it failed to do.
@@ -35,8 +35,8 @@ impl Failed {
 }
 
 impl Store {
-    /// What a member did of a step that is done on every member. One that failed is left out from
-    /// then on, as one that fell silent is.
+    /// Handles the result of a step that every member must take. A member that failed is left out
+    /// from then on, like one that no longer answers.
     ///
     /// # Errors
     /// The member's own, when it did not fail as a disk does, or when more members are out by now

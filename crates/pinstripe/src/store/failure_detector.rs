@@ -1,9 +1,9 @@
-//! Which sessions have put no heartbeat for so long that their writers are taken for dead.
+//! Finds sessions without a heartbeat for a timeout: their writers are presumed dead.
 //!
 //! Invariants: times are of one clock of this host, which is never set back, and no time of another
-//! host is known here; a session is suspected only if two looks, far enough apart, saw the same
-//! count; what cannot be told counts as life. A wrong suspicion ends a session, which costs its
-//! writer the work since its last checkpoint and the store nothing.
+//! host is used; a session is suspected only if two observations, far enough apart, saw the same
+//! count; a session with an unknown count is alive. A wrong suspicion ends a session, which costs
+//! its writer the work since its last checkpoint and does not harm the store.
 //!
 //! Never here: what a suspicion leads to (`ops/gc`), reading heartbeats (`heartbeats.rs`).
 
@@ -21,7 +21,8 @@ const MISSED: u32 = 3;
 /// Sightings that are kept at most: sessions of a store that many hosts write to are fewer.
 const SIGHTINGS_MAX: usize = 4096;
 
-/// The count of a session's heartbeats as this host saw it, and since when it stands there.
+/// The count of a session's heartbeats as this host saw it, and the time when it first had this
+/// value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PulseSighting {
     /// The session.
@@ -56,13 +57,13 @@ impl Default for FailureDetector {
 }
 
 impl FailureDetector {
-    /// One that goes on from earlier sightings, which were made by the same clock.
+    /// Creates a detector with earlier sightings, which were made by the same clock.
     pub fn new(timeout: Duration, sightings: Vec<PulseSighting>, clock: fn() -> Duration) -> Self {
         let sightings = RankedMutex::new(StoreLock::Sightings, sightings);
         FailureDetector { timeout, clock, sightings }
     }
 
-    /// What was seen so far, to go on from another time.
+    /// Returns the sightings so far, for a later detector.
     pub fn sightings(&self) -> Vec<PulseSighting> {
         self.sightings.lock().clone()
     }
@@ -77,8 +78,8 @@ impl FailureDetector {
         self.sightings.lock().retain(|it| it.session != session);
     }
 
-    /// Takes note of all sessions that there are, and says which writers are taken for dead. A
-    /// session without a pulse is one of which nothing can be told now.
+    /// Records all sessions found, and returns those whose writers are presumed dead. A session
+    /// without a pulse could not be read now.
     pub(crate) fn observe(&self, found: &[(SessionId, Option<Pulse>)]) -> Vec<SessionId> {
         let now = (self.clock)();
         let mut sightings = self.sightings.lock();

@@ -1,7 +1,7 @@
 //! The marks that say which snapshots are no longer wanted: reading and putting them.
 //!
-//! Of all marks on a snapshot the highest generation holds (`format/forgotten.rs`), so nothing has
-//! to be removed to take a mark back, and members that were away change nothing.
+//! The mark of the highest generation on a snapshot decides (`format/forgotten.rs`), so a mark is
+//! taken back without removing anything, and members that were absent change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ impl Marks {
         *known = generation.max(*known);
     }
 
-    /// Takes note of damaged marks on a snapshot: their names tell of which generation they are,
-    /// and that they are not to be put again.
+    /// Records damaged marks on a snapshot: their names give their generations, and are not used
+    /// again.
     fn pass_over(
         &mut self,
         store: &Store,
@@ -62,9 +62,9 @@ impl Marks {
     }
 }
 
-/// Reads all marks, each from whichever member has it sound. One whose every copy is damaged says
-/// that the snapshot is wanted, whatever it said: a snapshot too many is no loss. For the same reason
-/// a mark that says *kept* counts on one member, and one that says *forgotten* by votes.
+/// Reads all marks, each from any member with a sound copy. A mark of which every copy is damaged
+/// counts as *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark
+/// *kept* counts on one member, and a mark *forgotten* by votes.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -72,7 +72,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
     let mut marks = Marks::default();
-    // Names that are taken by what says nothing: voids, and (true) what is damaged.
+    // Names that are taken by voids, and (true) by damaged objects.
     let mut taken: BTreeMap<_, bool> = BTreeMap::new();
     for (name, mark) in found.sound {
         match mark {
@@ -95,8 +95,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     Ok(marks)
 }
 
-/// The names of marks and voids that count, of marks that say *kept* on whatever members, and of those
-/// of which every copy is damaged.
+/// Returns the names of marks and voids that count, of *kept* marks on any number of members, and
+/// of marks without a sound copy.
 ///
 /// # Errors
 /// As [`Store::objects`].

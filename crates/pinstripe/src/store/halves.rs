@@ -1,4 +1,4 @@
-//! Halves of a divided store: members that were apart, of which some replaced the others.
+//! Halves of a divided store: members that were separated, some of which replaced the others.
 //!
 //! A store works without as many members as parity replaces. Where both parts do so (two members,
 //! parity 1, each for itself), each takes backups, and as soon as one of them replaces the members
@@ -28,7 +28,7 @@ pub struct OtherHalf {
     pub snapshots: BTreeSet<SnapshotId>,
 }
 
-/// A directory that calls itself a member of this store, and is none by its table.
+/// A directory whose label names this store, but which is not in the table.
 pub(super) struct Outsider {
     pub(super) place: PathBuf,
     /// The table of its label.
@@ -66,7 +66,7 @@ impl Store {
         Ok(halves.filter(|half| !half.snapshots.is_empty()).collect())
     }
 
-    /// Names of the snapshots that are there, and of those that were deleted.
+    /// Returns the names of the snapshots that exist, and of those that were deleted.
     ///
     /// # Errors
     /// As [`Store::names`].

@@ -1,9 +1,9 @@
 //! Heartbeats of sessions: a writer that works for long puts them, a gc that waits for it counts them.
 //!
-//! Invariants: a heartbeat is put once, under a name of its own; the one before it goes after it
-//! was put, so that the highest count on the members is always that of the newest; one sound copy
-//! counts, since it only keeps a session standing; names without a sound object say nothing, and
-//! where they hide what does, the session counts as one of which nothing can be told.
+//! Invariants: a heartbeat is put once, under a name of its own; the previous one is removed after
+//! it was put, so the highest count on the members is always that of the newest; one sound copy
+//! counts, since it only keeps a session alive; names without a sound object do not count, and
+//! where they hide newer ones the session has no pulse.
 //!
 //! Never here: clocks, threads.
 
@@ -22,7 +22,7 @@ use super::{Store, read_small};
 
 /// The interval at which a writer puts heartbeats. A backup of an hour puts eleven.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(300);
-/// Unsound objects that are passed over when the newest heartbeat of a session is looked for.
+/// Unsound objects that the search for the newest heartbeat of a session skips.
 const UNSOUND_MAX: usize = 16;
 
 fn name(session: SessionId, count: u64) -> ExtentName {
@@ -51,7 +51,7 @@ pub(crate) fn remove(store: &Store, session: SessionId, count: u64) {
     let _ = store.drop_all(name(session, count));
 }
 
-/// The newest heartbeat of each of these sessions; none where nothing can be told.
+/// Returns the newest heartbeat of each of these sessions, or `None` where it cannot be read.
 ///
 /// # Errors
 /// As [`Store::names`].
@@ -94,7 +94,7 @@ fn newest(store: &Store, session: SessionId, counts: impl Iterator<Item = u64>) 
 /// Reads one heartbeat.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when it is none, or has another's name.
+/// [`Kind::Corrupt`] if it is not a heartbeat, or has the name of another.
 fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<Heartbeat> {
     let heartbeat = Heartbeat::decode(bytes)?;
     store.verify(name(session, count), bytes)?;

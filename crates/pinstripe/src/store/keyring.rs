@@ -205,7 +205,7 @@ impl Store {
     /// those of the members.
     pub(crate) fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
         self.refuse_absent("its old keys would not be replaced")?;
-        // Held to the end: nothing moves, mends or changes the members beside a rotation.
+        // Held to the end: nothing may move, mend or change members during a rotation.
         let _claim = self.claim()?;
         let (unlocked, _) = self.current_ring()?;
         let mut keys = unlocked.keys.clone();
@@ -272,7 +272,7 @@ impl Store {
         Ok(Some(ChainedRing { name, bytes, voucher }))
     }
 
-    /// Goes on as a store of format version 2, of which the ring stands on the members.
+    /// Continues as a store of format version 2, whose ring is on the members.
     pub(crate) fn adopt_ring(&mut self, ring: ChainedRing) {
         self.format = Format::V2;
         self.voucher = Some(ring.voucher);
@@ -319,9 +319,9 @@ impl Store {
         })
     }
 
-    /// Removes slots and rings that count no more, when what counts stands everywhere. Without the
-    /// keys nothing is removed, and what is spread stands on as many members as any writer must
-    /// have reached.
+    /// Removes slots and rings that no longer count, after what counts is on every member. Without
+    /// the keys nothing is removed, and only objects on as many members as any writer must have
+    /// reached are spread.
     ///
     /// # Errors
     /// Those of the members.

@@ -26,7 +26,7 @@ impl Store {
                     read => read.is_ok(),
                 },
             };
-            // What is damaged on so many that it was a snapshot is to be told.
+            // A name that is damaged on this many members was a snapshot: it must be reported.
             if is_sound || holders.len() >= votes_on_damage && !snapshots::is_void(self, id) {
                 names.insert(ExtentName::snapshot(id));
             }

@@ -2,7 +2,7 @@
 //!
 //! A store is opened through any one member: its label says where the others were last seen, and a
 //! directory found there counts only when its own label agrees. A member that is not found is
-//! absent, not an error; each verb decides whether it can go on without it.
+//! absent, not an error; each verb decides whether it can continue without it.
 //!
 //! Never here: threads (pipeline/), decisions of a verb (ops/).
 
@@ -69,7 +69,7 @@ pub struct MemberSlot {
     pub member: Option<SharedMember>,
     /// Why it is absent.
     pub absence: Option<Error>,
-    /// What is wrong with its label, where it is there by what else it holds.
+    /// The error of its label, if the member was recognised by its other objects.
     pub bad_label: Option<Error>,
 }
 
@@ -92,7 +92,7 @@ pub struct Store {
     /// Vouches for small objects: in a store that seals, of format version 2, opened with its keys.
     voucher: Option<Voucher>,
     unlocked: Option<keyring::Unlocked>,
-    /// The member at hand when the store was opened.
+    /// The place of the member that was named when the store was opened.
     named: PathBuf,
     options: OpenOptions,
     kept: Option<Arc<SealedCache>>,
@@ -125,10 +125,10 @@ pub(crate) fn attach_or_replace(number: usize) -> String {
     )
 }
 
-/// The geometry of a stripe set over so many members: parity as the store wants it, all else data.
+/// Returns the geometry of a stripe set over `members` members: the store's parity, the rest data.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when they are too few for any data beside the parity.
+/// [`Kind::TooManyLosses`] when parity leaves no member for data.
 pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
     let data = members.saturating_sub(config.parity.into()).min(MEMBERS_MAX);
     if data == 0 {
@@ -247,8 +247,8 @@ impl Store {
         self.options.places()
     }
 
-    /// Parts of the index and pages of trees are looked for in this cache first from now on, if it
-    /// is of this store. Not for verbs that judge what the members have.
+    /// Uses this cache first for parts of the index and pages of trees, if it is of this store. Not
+    /// for verbs that judge the members' own bytes.
     pub fn keep_in(&mut self, kept: Arc<SealedCache>) {
         self.kept = Some(kept).filter(|kept| kept.store() == self.config.store);
     }
@@ -281,11 +281,12 @@ impl Store {
         error.advice(attach_or_replace(number))
     }
 
-    /// Why a member is absent, in words of a verb. Where nothing is in its place they say all; else the
-    /// cause, as the refusal of an endpoint, stands behind them, and its advice is the better one.
+    /// Describes why a member is absent, in words of a verb. If nothing is in its place, the words
+    /// suffice; otherwise the cause, such as the refusal of an endpoint, follows them, and its
+    /// advice is used.
     pub fn absence_as(&self, number: usize, words: &str) -> Error {
         let slot = self.member_slots.get(number);
-        // A directory that does not answer was named when it fell silent.
+        // A directory that does not answer was reported when it stopped answering.
         let is_telling = |why: &&Error| {
             !matches!(why.kind(), Kind::NotFound | Kind::Unanswered)
                 || slot.is_some_and(|slot| is_remote(&slot.place))
@@ -299,7 +300,8 @@ impl Store {
         }
     }
 
-    /// Members that were there when the store was opened, and have failed or not answered since.
+    /// Returns the members that were present when the store was opened, and have failed or not
+    /// answered since.
     pub fn silent(&self) -> impl Iterator<Item = usize> + '_ {
         let is_out = |slot: &MemberSlot| slot.member.as_ref().is_some_and(|it| self.is_out(it));
         let slots = self.member_slots.iter().enumerate();
@@ -345,7 +347,7 @@ impl Store {
         geometry_over(&self.config, self.takers().iter().flatten().count())
     }
 
-    /// The members that are there, with their numbers. One that falls silent is there no more.
+    /// Returns the present members with their numbers, without those that no longer answer.
     pub fn present(&self) -> impl Iterator<Item = (usize, &SharedMember)> + '_ {
         self.member_slots
             .iter()
@@ -353,8 +355,8 @@ impl Store {
             .filter_map(|(n, slot)| Some((n, self.answering(slot)?)))
     }
 
-    /// The members that are there, those on this machine first: for reads that any of them can
-    /// answer. What is put goes to the lowest number first.
+    /// Returns the present members, local ones first: for reads that any of them can answer.
+    /// Objects are put on the lowest number first.
     pub(crate) fn nearest(&self) -> Vec<&SharedMember> {
         let mut members: Vec<_> = self.present().map(|(_, member)| member).collect();
         members.sort_by_cached_key(|member| distance(&***member));
@@ -378,9 +380,10 @@ impl Store {
         self.present().for_each(|(_, member)| member.foresee(wanted));
     }
 
-    /// Which extents a room has, and which members have each. A member that cannot be listed
-    /// counts as one without any, as long as parity replaces it; check tells of it. Packs and
-    /// snapshots that are deleted are not among them, whatever a member that was away has of them.
+    /// Returns the extents of a room, and which members have each. A member that cannot be listed
+    /// counts as one without any, as long as parity replaces it; check reports it. Packs and
+    /// snapshots that are deleted are not included, even if a member that was absent still has
+    /// them.
     ///
     /// # Errors
     /// A member's own, when more cannot be listed or are absent than parity replaces.
@@ -449,8 +452,8 @@ pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
     member.read_whole(&[name], OBJECT_MAX_BYTES).pop().expect("one was asked for")
 }
 
-/// Puts a small object in the place of a damaged or outdated one; the old one stays until the new
-/// one is durable.
+/// Puts a small object instead of a damaged or outdated one; the old one stays until the new one is
+/// durable.
 ///
 /// # Errors
 /// Those of the member.

@@ -1,7 +1,7 @@
 //! Members that join while this process has the store open.
 //!
 //! `member replace` and `member rebalance` move extents to members that a process which opened the
-//! store earlier does not know. Before something counts as lost, the process looks at the table of
+//! store earlier does not know. Before anything counts as lost, the process reads the table of
 //! members again, and reads from those that have joined.
 //!
 //! Invariants: a newcomer is only read from: it takes no part in what this process puts, and has no
@@ -38,9 +38,9 @@ impl Newcomers {
 }
 
 impl Store {
-    /// Looks at the labels of the members again, and meets members that have joined since this
-    /// process opened the store. Returns whether there are any that it had not met: what is missing
-    /// may be there. To be called before something counts as lost.
+    /// Reads the labels of the members again, and opens members that have joined since this process
+    /// opened the store. Returns whether it opened any: they may have the missing objects. The
+    /// caller calls this before anything counts as lost.
     ///
     /// # Errors
     /// [`Kind::Busy`] when every member that this process knows has left the store meanwhile;

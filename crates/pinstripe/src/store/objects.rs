@@ -1,14 +1,14 @@
-//! Small objects on all members: put, found and removed as one, beside other processes.
+//! Small objects on all members: put, found and removed as one, concurrently with other processes.
 //!
-//! An object counts when it is on so many members that any two processes must share one of them.
+//! An object counts when it is on enough members that any two processes must share one of them.
 //! Members are visited in the order of their numbers, so that of two processes that put different
 //! objects under one name, the first member decides and the loser gets an error.
 //!
-//! No single member is trusted. In a store that seals, of format version 2 and opened with its
-//! keys, each object carries a MAC, and one sound copy is as good as all. Otherwise [`Belief`]
-//! says how many members must have the same bytes before a reader acts on them; objects on fewer
-//! members are kept apart. An unreadable object on so few members that its writer cannot have gone
-//! on is a *stray*, as opposed to an object of which all copies are damaged.
+//! No single member is trusted. In a store of format version 2 that seals and was opened with its
+//! keys, each object carries a MAC, and one sound copy is enough. Otherwise [`Belief`] says how
+//! many members must have the same bytes before a reader acts on them; objects on fewer members are
+//! kept apart. An unreadable object on too few members for its writer to have continued is a
+//! *stray*; on more members it is an object of which all copies are damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,9 @@ use pinstripe_member::{ExtentName, Room};
 use super::votes::{Votes, votes_needed};
 use super::{Store, read_small};
 
-/// Objects that a member is asked for at once, and how long each may be then: longer ones are read on
-/// their own. Together that is what a member that lies can make a reader hold.
+/// The number of objects requested from a member at once, and the greatest length of each: longer
+/// ones are read on their own. The product limits the memory that a malicious member can make a
+/// reader use.
 const AHEAD_OBJECTS: usize = 256;
 const AHEAD_BYTES: u64 = 64 << 10;
 
@@ -29,8 +30,8 @@ const AHEAD_BYTES: u64 = 64 << 10;
 pub enum Quorum {
     /// As many as a backup needs: all but those that parity replaces.
     Backup,
-    /// So many that no writer can have met only others: the same where more than half of the
-    /// members remain, else all.
+    /// Enough that every writer has met one of them: the same where more than half of the members
+    /// remain, else all.
     Deletion,
 }
 
@@ -50,12 +51,14 @@ pub struct RoomObjects<T> {
     /// Sound ones on fewer members: a put in progress or interrupted, or made up by the members
     /// that have them.
     pub few: BTreeMap<[u8; 16], T>,
-    /// Names of which no copy is sound though a writer may have gone on from there, and why.
+    /// Names without a sound copy, after which a writer may have continued, and the error.
     pub unsound: Vec<(ExtentName, Error)>,
-    /// Names of which no copy is sound, on too few members for a writer to have gone on, and why.
+    /// Names without a sound copy, on too few members for a writer to have continued, and the
+    /// error.
     pub strays: Vec<(ExtentName, Error)>,
-    /// Those of the strays that as many members have as have votes, but no more than parity replaces: of
-    /// a mirror one member. They may be damaged objects, where that makes a reader more careful.
+    /// The strays on at least as many members as have votes, but no more than parity replaces: in a
+    /// mirror, on one member. A reader that this makes more careful may treat them as damaged
+    /// objects.
     pub doubtful: Vec<ExtentName>,
 }
 
@@ -76,8 +79,8 @@ impl Store {
         votes_needed(self.all_members(), self.config.parity.into(), absent)
     }
 
-    /// The number of members that have to hold an object of which no copy is sound before it counts as
-    /// a damaged one: more than parity replaces, so that members that may be lost report no loss.
+    /// The number of members that must hold an object without a sound copy before it counts as
+    /// damaged: more than parity replaces, so that members that may be lost report no loss.
     pub(crate) fn votes_on_damage(&self) -> usize {
         let more_than_may_be_lost = usize::from(self.config.parity) + 1;
         self.votes().max(more_than_may_be_lost).min(self.all_members())
@@ -107,9 +110,9 @@ impl Store {
         voucher.verify(name, framed).map_err(|error| self.newer_or_forged(error))
     }
 
-    /// Puts an object on every present member, with a MAC where the store has them. One that is
-    /// there and says the same is as good. A member that has something under the name that no
-    /// process can have put is one that did not take it.
+    /// Puts an object on every present member, with a MAC where the store has them. An object that
+    /// exists with the same content is accepted. A member whose object under the name cannot be a
+    /// process's counts as one that did not take it.
     ///
     /// # Errors
     /// [`Kind::Exists`] when another object has the name, and then on no member if it has it on the
@@ -134,7 +137,7 @@ impl Store {
                     match read_small(&**member, name).and_then(|there| self.opens(name, there)) {
                         Ok(there) if there == envelope::without_voucher(&bytes) => took += 1,
                         // Another process won the name here: stop before this object reaches
-                        // further members beside that one.
+                        // further members that have the other one.
                         Ok(_) => return Err(error),
                         Err(newer) if newer.kind() == Kind::KeysChanged => return Err(newer),
                         // Gone again, damaged, or a stray.
@@ -171,7 +174,7 @@ impl Store {
     /// Removes an object from every present member, durably.
     ///
     /// # Errors
-    /// The first member's that could not; the others were tried all the same.
+    /// The first member's that could not; the others were tried too.
     pub fn delete_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.drop_all(name);
         deleted.and(self.sync_all())
@@ -189,7 +192,7 @@ impl Store {
     /// Makes durable on every present member what was put and removed.
     ///
     /// # Errors
-    /// The first member's that could not; the others were tried all the same.
+    /// The first member's that could not; the others were tried too.
     pub fn sync_all(&self) -> Result<()> {
         let synced = self.present().map(|(_, it)| self.or_without(it, it.sync()));
         synced.fold(Ok(()), Result::and)
@@ -276,9 +279,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Reads objects of a room from as many members as `needed` to say the same, each of which is
-    /// asked once for many. `None` where these do not agree, or one of them does not have it sound:
-    /// such an object is read on its own, from all members.
+    /// Reads objects of a room from `needed` members, in one request to each for many objects.
+    /// Returns `None` where the copies differ or one is not sound: such an object is read on its
+    /// own, from all members.
     pub(super) fn read_ahead<T>(
         &self,
         room: Room,
@@ -306,15 +309,15 @@ impl Store {
                 objects.push(agreed.and_then(|(bytes, _)| decode(*id, &bytes).ok()));
             }
             if objects[before..].iter().any(Option::is_none) {
-                // What is wrong may have become so on the way: it is read anew.
+                // The copy may have been damaged in transit: it is read again.
                 self.foresee(&[]);
             }
         }
         objects
     }
 
-    /// The content that most holders of an object agree on, as soon as so many agree as any writer
-    /// must have reached.
+    /// Returns the content that most holders of an object agree on, once as many agree as any
+    /// writer must have reached.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no member has it; what is wrong with a copy when none is sound.

@@ -1,7 +1,7 @@
 //! Finding a store's members, starting from any one of them.
 //!
-//! A place that does not answer counts as one where no member is: with [`Patience`] every look at
-//! one has a deadline.
+//! A place that does not answer counts as one without a member: with [`Patience`] every access to a
+//! place has a deadline.
 //!
 //! A directory counts as a member by its own label; one that lost only its label, by the headers
 //! of its extents.
@@ -33,27 +33,28 @@ use pinstripe_stripe::seal::Opener;
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
-    /// Laid over the members that they name.
+    /// Applied to the members that they name.
     pub faults: Plan,
     /// Every change that a directory member makes passes these.
     pub steps: Option<Arc<dyn Steps>>,
-    /// Opens members that are no directories.
+    /// Opens members that are not directories.
     pub remote: Option<Arc<dyn RemoteMembers>>,
     /// The process that opens it; `None` is this process.
     pub process: Option<Process>,
-    /// Opens a store as it calls itself although something speaks of another encryption.
+    /// Opens a store under the encryption that its label states, although other objects contradict
+    /// it.
     pub accept_plain: bool,
     /// The source of names for new sets, sessions and snapshots; `None` is the system's
     /// randomness. Never a source of secrets.
     pub names: Option<Arc<dyn Names>>,
-    /// Places where members were once: a half of the store may be there.
+    /// Places where members were once: another half of the store may be there.
     pub also: Vec<PathBuf>,
     /// Opens the half of a divided store that the named member belongs to: by the table of its own
     /// label, whatever other members say.
     pub half: bool,
     /// The time that members are waited for; without it, for ever.
     pub patience: Option<Patience>,
-    /// Numbers of members to be left out as if they were absent. Their places are not looked at.
+    /// Numbers of members to be left out as if they were absent. Their places are not accessed.
     pub without: Vec<usize>,
 }
 
@@ -75,13 +76,13 @@ impl OpenOptions {
         self.ask(place, move |place| read_member_at(&places, place))
     }
 
-    /// Whether the labels at two places are two. One that cannot be looked at now is none.
+    /// Whether both places can be read now and have different labels.
     pub(super) fn are_two_labels(&self, one: &Path, other: &Path) -> bool {
         let (places, other) = (self.places(), other.to_path_buf());
         self.ask(one, move |one| places.are_two_labels(one, &other)).unwrap_or(false)
     }
 
-    /// Has all remote members of a table asked at once for what opening asks one by one.
+    /// Prefetches from all remote members of a table what opening will request one by one.
     pub(super) fn look_ahead(&self, table: &MemberTable, but: &Path) {
         let places = table.rows.iter().filter(|row| !self.without.contains(&row.number.into()));
         let places = places.map(|row| of_bytes(&row.place));
@@ -90,7 +91,8 @@ impl OpenOptions {
         }
     }
 
-    /// The same for one place. One that cannot be opened is told of when its turn comes.
+    /// The same for one place. If it cannot be opened, the error is reported when the place is
+    /// opened in turn.
     pub(super) fn look_ahead_at(&self, place: &Path) {
         if let Ok(member) = self.open(place) {
             member.foresee(&OPENING);
@@ -140,8 +142,8 @@ impl MemberSlot {
     ) {
         self.place = place;
         let member = options.share(member, number);
-        // Asked once with all that stands between: one that is silent by now is absent. A remote
-        // one costs a round trip, and has a deadline of its own.
+        // One request through all layers: a member that does not answer by now is absent. A remote
+        // one would cost a round trip, and has a deadline of its own.
         let is_asked = options.patience.is_some() && !is_remote(&self.place);
         let asked = is_asked.then(|| member.len(ExtentName::Label));
         match asked {
@@ -155,13 +157,13 @@ impl MemberSlot {
 }
 
 impl Store {
-    /// Opens the store of which `any` is a member. `faults` are laid over the members they name.
+    /// Opens the store that `any` is a member of. `faults` are applied to the members they name.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when `any` is no member, [`Kind::TooManyLosses`] when more members are
-    /// absent than parity replaces, [`Kind::WrongMember`] when others stand in their places,
-    /// [`Kind::Unsupported`] when a newer version wrote it, [`Kind::NotEncrypted`] when it has
-    /// both sealed keys and keys in the clear.
+    /// [`Kind::NotFound`] when `any` is not a member, [`Kind::TooManyLosses`] when more members are
+    /// absent than parity replaces, [`Kind::WrongMember`] when other members are in their places,
+    /// [`Kind::Unsupported`] when a newer version wrote it, [`Kind::NotEncrypted`] when it has both
+    /// sealed keys and keys in the clear.
     pub fn open(any: &Path, faults: &Plan) -> Result<Store> {
         Self::open_with(any, OpenOptions { faults: faults.clone(), ..OpenOptions::default() })
     }
@@ -226,7 +228,7 @@ impl Store {
         let Some(voucher) = &self.voucher else { return Ok(Vec::new()) };
         let search = |from: &Path| Search::run(from, Some(voucher), &self.options);
         let search = match search(&self.named) {
-            // The member at hand has fallen silent since the store was opened.
+            // The member that was named no longer answers.
             Err(error) if error.kind() == Kind::Unanswered => {
                 let mut places = self.present().map(|(_, member)| member.place());
                 search(places.find(|place| *place != self.named).ok_or(error)?)?
@@ -253,8 +255,8 @@ impl Store {
         self.require_quorum().map(|()| forged)
     }
 
-    /// Seats members of which only the label is damaged or gone: their directory is where it
-    /// should be, and what it holds says whose it is. The label is written anew by repair.
+    /// Seats members with a missing or damaged label: their directory is in its place, and its
+    /// other objects identify it. Repair writes the label again.
     fn assign_unlabelled(&mut self, candidates: impl Fn(&Path) -> Vec<PathBuf>) {
         for number in 0..self.member_slots.len() {
             let no_label = |error: &Error| matches!(error.kind(), Kind::Corrupt | Kind::NotFound);
@@ -304,7 +306,7 @@ impl Store {
         }
     }
 
-    /// Refuses numbers to be left out that are no member's.
+    /// Refuses numbers to be left out that no member has.
     fn refuse_unknown(&self) -> Result<()> {
         let is_one = |number: &usize| self.table.row(*number).is_some();
         match self.options.without.iter().find(|number| !is_one(number)) {

@@ -126,8 +126,8 @@ impl<'a> PackReader<'a> {
         mut sealed: Option<&mut Vec<u8>>,
     ) -> Result<FetchedRecord> {
         match self.fetch_once(set, offset, bytes, sealed.as_deref_mut()) {
-            // Members come and go: extents may have moved since the set was opened. Or the trailer
-            // by which it was opened is not the one that the others have.
+            // Extents may have moved to other members since the set was opened. Or the trailer that
+            // was used to open it differs from that of the others.
             Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
                 if newcomers::may_have_moved(&error) {
                     self.store.meet_newcomers()?;
@@ -194,8 +194,8 @@ impl<'a> PackReader<'a> {
         self.fetch(set, place.offset, place.bytes)
     }
 
-    /// The same of a page of a tree, or of what lies in one record with it: from what this host keeps
-    /// of the store, if it is there.
+    /// The same for a page of a tree, or other chunks in its record: from the cache of this host,
+    /// if it has the record.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
@@ -249,7 +249,7 @@ pub struct ChunkReader<'a> {
     index: &'a Index<'a>,
     decoder: Decoder,
     recent: Vec<(RecordPlace, Arc<Vec<u8>>)>,
-    /// Of a reader that wants most of the pages that it meets.
+    /// The windows of a reader that wants most of the pages that it meets.
     windows: Option<Windows>,
 }
 
@@ -269,8 +269,7 @@ impl<'a> ChunkReader<'a> {
         ChunkReader { windows: is_all.then(Windows::default), ..Self::new(packs, index) }
     }
 
-    /// Reads a chunk and checks its id. One that stands in several packs is read from the first
-    /// that has it sound.
+    /// Reads a chunk and checks its id. If several packs have it, the first sound copy is read.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no pack has it, and those of [`PackReader::fetch`].
@@ -282,7 +281,7 @@ impl<'a> ChunkReader<'a> {
         self.read_at(id, &place).or_else(|error| self.read_elsewhere(id, place.record).ok_or(error))
     }
 
-    /// The place of a chunk of which the pack may have moved to members that joined since.
+    /// Returns the place of a chunk whose pack may have moved to members that joined since.
     fn find_moved(&self, id: &ChunkId) -> Result<Place> {
         let store = self.packs.store;
         if store.has_newcomers()? {

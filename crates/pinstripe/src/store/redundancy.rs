@@ -3,7 +3,7 @@
 //! Counted per pack, by the extents that members list, and per snapshot object, by its copies. Packs
 //! that deletion has condemned do not count, nor do leftovers of interrupted backups.
 //!
-//! Never here: a look at content. What a damaged extent costs is found by `check --read-data`.
+//! Never here: reading content. `check --read-data` finds what a damaged extent costs.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use pinstripe_member::Room;
 type Holders<T> = BTreeMap<T, Vec<usize>>;
 
 /// Counts the redundancy on the members that are present and not in `failed`. Lists packs and
-/// snapshots on each of them; not so on far members of which none failed: the index has just listed
+/// snapshots on each of them, except on remote members if none failed: the index has just listed
 /// their packs.
 ///
 /// # Errors

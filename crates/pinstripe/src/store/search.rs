@@ -1,7 +1,7 @@
 //! Finding the members of a store: what the labels say, from any one of them.
 //!
-//! Any label may say where to look; a directory found there counts by its own label. The true
-//! settings and table are those that the members agree on (`agreement`), or, with the keys at hand,
+//! Any label may name places to search; a directory found there counts by its own label. The true
+//! settings and table are those that the members agree on (`agreement`), or, if the keys are known,
 //! those of the newest label that a holder of the keys made.
 //!
 //! Never here: slots that are taken without a label (open), a verb's reaction to an absent member.
@@ -25,24 +25,24 @@ use pinstripe_stripe::seal::Voucher;
 /// The members found of a store, and the table of members that names them.
 pub(super) struct Search {
     pub(super) any: PathBuf,
-    /// The place of the member at hand when its label was written.
+    /// The recorded place of the named member, from its label.
     pub(super) own_old: PathBuf,
     /// The store's settings.
     pub(super) config: StoreConfig,
     pub(super) format: Format,
     /// The table that is true.
     pub(super) table: MemberTable,
-    /// The directories looked at: the label of a member of the store, or why it is none.
+    /// The directories read so far: the label of a member of the store, or the error.
     pub(super) looked: Vec<(PathBuf, Result<Label>)>,
     /// Members that are left out.
     without: Vec<usize>,
-    /// More places to look at.
+    /// More places to search.
     also: Vec<PathBuf>,
 }
 
 impl Search {
-    /// Looks wherever the labels say that members are. With keys at hand only labels are believed
-    /// that a holder of them made.
+    /// Reads the labels at all places where the labels name members. If the keys are known, only
+    /// labels made by a holder of them count.
     pub(super) fn run(
         any: &Path,
         voucher: Option<&Voucher>,
@@ -104,7 +104,7 @@ impl Search {
     fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
         let found = self.labels();
         let newest = || {
-            // Of halves the one that was named goes on.
+            // Of several halves, the one that was named is opened.
             let named = self.looked[0].1.as_ref().ok().map(|label| &label.table);
             let has_parted = |label: &Label| {
                 named.is_some_and(|named| {
@@ -149,9 +149,9 @@ impl Search {
         Ok(())
     }
 
-    /// Refuses the member at hand where its label stands at its recorded place, too. One of the two is
-    /// a copy: hosts that use one each would divide the member without a word. An only member has no
-    /// others that count on it.
+    /// Refuses the named member if its label is also at its recorded place. One of the two is a
+    /// copy: if hosts used one each, they would divide the member unnoticed. An only member is not
+    /// checked, because no other member counts on it.
     fn refuse_copy(&self, options: &OpenOptions) -> Result<()> {
         let is_there = |row: &&MemberRow| row.state != MemberState::Left;
         let Some(Ok(own)) = self.looked.first().map(|(_, found)| found.as_ref()) else {
@@ -177,7 +177,7 @@ impl Search {
         let what = format!("the label of member {number} stands here, and at {recorded} as well");
         Err(Error::new(Kind::WrongMember, what)
             .at(&self.any)
-            .expected("one place for each member", "two, of which one is a copy")
+            .expected("one place for each member", "two, one of them a copy")
             .advice(format!(
                 "the other members know it at {recorded}: name that place, or another member, with \
                  --store; if the member was moved from there with all that it has, remove the label \
@@ -186,7 +186,7 @@ impl Search {
             )))
     }
 
-    /// A place where a member may be and that was not looked at yet.
+    /// Returns a place where a member may be and that was not searched yet.
     fn unseen(&self, hints: &[MemberTable]) -> Option<PathBuf> {
         let rows = hints.iter().flat_map(|table| &table.rows);
         let rows = rows.filter(|row| !self.without.contains(&row.number.into()));
@@ -229,7 +229,7 @@ impl Search {
                 Ok(label) if is_it(label) => Some(place),
                 _ => None,
             });
-            // The member at hand; else the one that is where it should be; else any.
+            // The named member; else the one in its recorded place; else any.
             let rank = |place: &Path| {
                 let at = candidates.iter().position(|candidate| candidate == place);
                 (place != self.any, at.unwrap_or(candidates.len()))
@@ -267,7 +267,7 @@ impl Search {
         has_left(label) && self.table.row(label.member.into()).is_none()
     }
 
-    /// Refuses the member at hand where it has left the store.
+    /// Refuses the named member if it has left the store.
     fn refuse_left(&self, own: &Label) -> Result<()> {
         if !self.has_left(own) {
             return Ok(());
@@ -280,7 +280,7 @@ impl Search {
             .advice(format!("name a member with --store: {}", places.join(", "))))
     }
 
-    /// Whether the table has the member that a label is of, and that one has not gone on without.
+    /// Whether the table has the member of this label, and the label is not of another half.
     fn has_as_member(&self, label: &Label) -> bool {
         let number = usize::from(label.member);
         let claimed = label.table.row(number).map(|row| row.id);
@@ -328,7 +328,7 @@ fn another(place: &Path, number: usize, found: usize) -> Error {
         .expected(format!("member {number}"), format!("member {found}"))
 }
 
-/// The error for a member that went on without those that look for it.
+/// Returns the error for a member of another half.
 fn of_another_half(place: &Path) -> Error {
     Error::new(Kind::WrongMember, "this member belongs to another half of the store")
         .at(place)
@@ -340,7 +340,7 @@ fn of_another_half(place: &Path) -> Error {
 }
 
 /// The places where a member may be: the one where it was last seen, and the one where it would be
-/// if all members had moved together as the one at hand did (`own_old` -> `own_new`).
+/// if all members had moved together with the named one (`own_old` -> `own_new`).
 pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
     let mut all = vec![last_seen.to_path_buf()];
     if [last_seen, own_old, own_new].into_iter().any(is_remote) {
@@ -369,7 +369,7 @@ const FORGED: &str = "this label was written without a key of this store: its me
 /// Opens a directory as a member and reads its label.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when it is no member.
+/// [`Kind::NotFound`] if it is not a member.
 pub fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
@@ -392,7 +392,8 @@ pub(super) fn read_member_at(places: &Places, place: &Path) -> Result<(SharedMem
     Ok((member, label))
 }
 
-/// A label that was just read from a member; with keys at hand, if a holder of them made it.
+/// Returns a label that was just read from a member; with a voucher, only if a holder of the keys
+/// made it.
 fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     match voucher {
         None => Ok(label),
@@ -400,7 +401,7 @@ fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Res
     }
 }
 
-/// Reads a label; with keys at hand, one that a holder of them made.
+/// Reads a label; with a voucher, refuses one that no holder of the keys made.
 pub(super) fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     let label = read_label(member)?;
     if let Some(voucher) = voucher {
@@ -412,7 +413,7 @@ pub(super) fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result
     Ok(label)
 }
 
-/// The error for a label that stands in a place and that no holder of the keys made.
+/// Returns the error of a label that no holder of the keys made.
 pub(super) fn forgery(found: &Result<Label>) -> Option<&Error> {
     found.as_ref().err().filter(|error| error.advice_text() == Some(FORGED))
 }

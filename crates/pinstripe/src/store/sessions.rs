@@ -2,8 +2,8 @@
 //!
 //! A session is not a lock. It lists the snapshots that its writer depends on, so that a collector
 //! keeps those and waits for an answer before it deletes anything else. A session that its writer
-//! did not remove is over once its commit object is there, once its process surely runs no more,
-//! or once a void stands in the place of the commit object ([`fence`]).
+//! did not remove is over if its commit object exists, if its process is certainly dead, or if a
+//! void has the name of the commit object ([`fence`]).
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
@@ -65,9 +65,9 @@ pub fn begin<'a>(
     Ok(open)
 }
 
-/// Refuses a writer beside another one, in a store that one at a time may write. Each puts its session
-/// before it looks, so of two at least one sees the other. A gc waits for writers, and ends those that
-/// are gone: beside those it may work.
+/// Refuses a writer while another one is running, in a store that allows one writer at a time. Each
+/// puts its session before it lists the others, so of two at least one sees the other. A backup
+/// or an undelete does not stop a gc, which waits for live writers and ends the sessions of dead ones.
 ///
 /// # Errors
 /// [`Kind::Busy`] when another one is at work, or not known to be gone.
@@ -118,7 +118,7 @@ impl OpenSession<'_> {
             .advice("run this again: it continues from its last checkpoint"))
     }
 
-    /// Whether it still stands on some member; when it does not, another process ended it.
+    /// Whether a member still has the session; if none does, another process ended it.
     pub fn stands(&self) -> bool {
         let name = name_of(self.session.id);
         self.store.present().any(|(_, member)| member.len(name).is_ok())
@@ -128,7 +128,7 @@ impl OpenSession<'_> {
 impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // What cannot be removed now is over when this process is.
+            // A session that cannot be removed now is over when this process ends.
             let _ = self.store.drop_all(name_of(self.session.id));
         }
     }
@@ -144,12 +144,12 @@ fn commit_of(session: &Session) -> ExtentName {
     ExtentName::In(room, session.commit)
 }
 
-/// All sessions. One of which no copy is sound counts only when so many members have it that its
-/// writer went on from there; else it was cut off while it was put or removed.
+/// Returns all sessions. One without a sound copy counts only if enough members have it that its
+/// writer may have continued; otherwise the write or removal was interrupted.
 ///
 /// # Errors
-/// As [`Store::objects`]; [`Kind::Corrupt`] when no copy of one that counts is sound: what it
-/// stands on is not known then.
+/// As [`Store::objects`]; [`Kind::Corrupt`] when a session that counts has no sound copy: the
+/// snapshots that it depends on are unknown.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let found = found(store, quorum)?;
     let mut unsound = found.unsound.into_iter();
@@ -162,7 +162,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     Ok(found.sound.into_values().collect())
 }
 
-/// Sessions whose process may run, but for this one's `own`.
+/// Returns sessions whose process may run, except `own`.
 ///
 /// # Errors
 /// As [`load`].
@@ -190,8 +190,8 @@ pub(crate) fn readable_at_work(
     Ok(found(store, quorum)?.sound.into_values().filter(runs).collect())
 }
 
-/// Names of sessions of which no copy can be read and from which nobody can go on: all members are
-/// there, so none has a sound copy. Then more copies are damaged than parity replaces.
+/// Returns names of sessions that cannot be read and that no process can continue: all members are
+/// present, and none has a sound copy. Then more copies are damaged than parity replaces.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -208,7 +208,8 @@ fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<Session>> {
     store.objects(Room::Sessions, quorum, Belief::One, |id, bytes| read(store, id, bytes))
 }
 
-/// Whether fewer members have an object than its writer needed to go on, all being there to tell.
+/// Whether fewer members have an object than its writer needed to continue, with all members
+/// present.
 fn is_cut_off(store: &Store, name: ExtentName) -> bool {
     let has = |member: &SharedMember| !matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
     let holders = store.present().filter(|(_, member)| has(member)).count();
@@ -218,7 +219,7 @@ fn is_cut_off(store: &Store, name: ExtentName) -> bool {
 /// Reads one session.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when it is none, or that of another.
+/// [`Kind::Corrupt`] if it is not a session, or is another one.
 pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
     let session = Session::decode(bytes)?;
     store.verify(name_of(SessionId(id)), bytes)?;
@@ -233,9 +234,9 @@ pub(crate) fn is_dead(session: &Session, own: &Process) -> bool {
     process::is_gone(&session.process, own)
 }
 
-/// Ends a session from outside, whatever its process does: what it would have put last can be put
-/// no more. Nothing that was committed is touched. A collector past its point of no return loses its
-/// session only: the next collector goes on with its list beside it.
+/// Ends a session from outside, whatever its process does: its commit object can no longer be put.
+/// Nothing that was committed is touched. A collector past its point of no return loses only its
+/// session: the next collector finishes its list.
 ///
 /// # Errors
 /// [`Kind::Refused`] while a member is absent, since the writer might put it there;

@@ -30,12 +30,13 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     Ok(known.filter(|known| !known.is_forgotten).map(|known| known.snapshot).collect())
 }
 
-/// All snapshots, forgotten ones too, oldest first. Those that are deleted and turn up again with
-/// a member that was away are none; nor is the void of a session that was ended from outside.
+/// Returns all snapshots, forgotten ones too, oldest first. Deleted snapshots that return with a
+/// member that was absent are not included; nor is the void of a session that was ended from
+/// outside.
 ///
 /// # Errors
 /// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one, [`Kind::Locked`] when
-/// one is sealed under a key that is not at hand.
+/// one is sealed under a key that is not available.
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     let mut lost = Vec::new();
@@ -99,8 +100,8 @@ pub fn is_void(store: &Store, id: SnapshotId) -> bool {
     store.read_object(ExtentName::snapshot(id), |bytes| read_void(store, id.0, bytes)).is_ok()
 }
 
-/// Whether that void stands on one member. Anything else under the name of a snapshot to come is
-/// damage or made up, and keeps no backup from ending.
+/// Whether this member has that void. Anything else under the name of a future snapshot is damage
+/// or forged, and does not stop a backup from committing.
 pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
     let ExtentName::In(Room::Snapshots, id) = name else { return false };
     let void = read_small(&**member, name).and_then(|bytes| read_void(store, id, &bytes));
@@ -108,7 +109,7 @@ pub(crate) fn is_void_on(store: &Store, member: &SharedMember, name: ExtentName)
     void.map_or_else(|error| error.kind() == Kind::KeysChanged, |()| true)
 }
 
-/// Whether a snapshot stands under this name on one member.
+/// Whether this member has a snapshot under this name.
 pub(crate) fn is_on(store: &Store, member: &SharedMember, name: ExtentName) -> bool {
     let snapshot = read_small(&**member, name).and_then(|bytes| open(store, &bytes));
     snapshot.is_ok_and(|it| ExtentName::snapshot(it.id) == name)

@@ -21,13 +21,13 @@ use pinstripe_member::format::label::{
 use pinstripe_member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
 use pinstripe_stripe::seal::{self, Voucher};
 
-/// What stands at the places of labels on the present members.
+/// The labels now found on the present members.
 #[derive(Default)]
 pub(super) struct LabelsThere {
     /// The labels of this store.
     pub labels: Vec<Label>,
-    /// Members that carried a label when the store was opened, and carry none now: they have left. Where
-    /// labels vote, each has a vote of its own: the member that took its place is not known here, and
+    /// Members that had a label when the store was opened, and have none now: they have left. Where
+    /// labels vote, each has a vote of its own: the member that replaced it is not known here, and
     /// cannot be counted.
     struck: Vec<usize>,
 }
@@ -96,9 +96,10 @@ impl Store {
         Ok(written)
     }
 
-    /// Makes sure that no upgrade goes on, or has since this process opened the store: to be called after
-    /// an object of the old format was put, and before that is reported. An upgrade writes the labels
-    /// first and reads what counts then, so one of the two sees the other.
+    /// Makes sure that no upgrade is running, or has run since this process opened the store. The
+    /// caller calls this after it put an object of the old format, and before it reports that. An
+    /// upgrade writes the labels first and then reads the objects that count, so one of the two
+    /// sees the other.
     ///
     /// # Errors
     /// [`Kind::Busy`].
@@ -200,15 +201,15 @@ impl Store {
         }
     }
 
-    /// Makes sure that no member on which this process may have laid something has left since the
-    /// store was opened: to be called once packs are durable, before an index run or a snapshot
+    /// Makes sure that no member to which this process may have written has left since the store
+    /// was opened. The caller calls this once packs are durable, before an index run or a snapshot
     /// names them. A leaving member is checked again after it has left (ops/member), so one side
     /// sees the other.
     ///
-    /// A checkpoint need not ask. It stands on whatever members took it, and one copy is enough,
-    /// since all below it is durable. A backup that resumes from it takes an entry over only when
-    /// the index has its chunks, and a pack without a run counts only when it is whole. A
-    /// checkpoint whose own pages lie in packs that do not count is useless: it only costs time.
+    /// A checkpoint does not need this. It is on any members that took it, and one copy is enough,
+    /// since all below it is durable. A backup that resumes from it reuses an entry only if the
+    /// index has its chunks, and a pack without a run counts only if it is complete. A checkpoint
+    /// whose own pages are in packs that do not count is useless: it only costs time.
     ///
     /// # Errors
     /// [`Kind::Busy`] when one has left.
@@ -289,16 +290,17 @@ impl Store {
         if is_any_left { Ok(there) } else { Err(all_left(&self.named)) }
     }
 
-    /// The number of members that have to say that one has left before a writer believes it: more
-    /// than parity replaces, so that so many liars cannot stop every backup. The process that
-    /// removes a member writes this to as many members as any writer reaches before it looks for
-    /// late extents, so a writer sees enough honest copies even when that many members lie.
+    /// Returns the number of members that must say that one has left before a writer believes it:
+    /// more than parity replaces, so that this many malicious members cannot stop every backup. The
+    /// process that removes a member writes this to as many members as any writer reaches before it
+    /// searches for late extents, so a writer sees enough honest copies even with that many
+    /// malicious members.
     fn votes_on_leaving(&self) -> usize {
         self.votes_on_tables().min(usize::from(self.config.parity) + 1)
     }
 
-    /// Seats a directory as a new member, or goes on with one that got no further than this:
-    /// its label is written, and no other member knows it yet. Returns its number.
+    /// Seats a directory as a new member, or continues with one that got no further than this: its
+    /// label is written, and no other member knows it yet. Returns its number.
     ///
     /// # Errors
     /// [`Kind::Refused`] when the directory is not empty, belongs to another store, or was a
@@ -323,7 +325,7 @@ impl Store {
                         ));
                     }
                 }
-                // What was found out about it, its own label may say.
+                // Its own label may have the facts that were found out about it.
                 let own = label.table.row(label.member.into());
                 NewMember { member, facts: own.map_or(MemberFacts::default(), |row| row.facts) }
             }
@@ -409,7 +411,7 @@ impl Store {
         self.change_table(claim, |table| table.rows.retain(|row| usize::from(row.number) != number))
     }
 
-    /// Has the opener of remote members go by what the table says of each.
+    /// Passes the table's facts about each remote member to their opener.
     pub(super) fn tell_facts(&self) {
         let Some(remote) = &self.options.remote else { return };
         for slot in self.member_slots.iter().filter(|slot| is_remote(&slot.place)) {
@@ -431,7 +433,7 @@ impl Store {
         for row in &mut table.rows {
             let place = self.member_slots[usize::from(row.number)].place.as_os_str().as_bytes();
             if row.place != place {
-                // What was found out was so where it was.
+                // The facts that were found out are those of the old place.
                 row.facts = row.facts.elsewhere();
                 row.place = place.to_vec();
             }

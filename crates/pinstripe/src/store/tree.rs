@@ -173,8 +173,8 @@ impl<'a> TreeReader<'a> {
     ///
     /// # Errors
     /// When a page or node cannot be read ([`Kind::TooManyLosses`] for one that is gone or
-    /// damaged); the reader then goes on behind it, so that a caller who reports the loss can take
-    /// the rest. [`lost_entries`](Self::lost_entries) says how much that was.
+    /// damaged). The reader then continues behind it, so that a caller who reports the loss can
+    /// read the rest. [`lost_entries`](Self::lost_entries) returns the number of entries lost.
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         loop {
             while let Some(entry) = self.page.pop_front() {
@@ -194,14 +194,14 @@ impl<'a> TreeReader<'a> {
                 self.pending.pop();
                 continue;
             };
-            // A child that begins behind the wanted path and all below it can hold nothing of them.
+            // A child that begins behind the wanted path and everything below it contains neither.
             if compare_paths(&child.first_path, &self.below) == Ordering::Greater
                 && !is_at_or_below(&child.first_path, &self.below)
             {
                 self.pending.clear();
                 continue;
             }
-            // All of this child lies before the wanted path if the next one begins at or before it.
+            // This child is entirely before the wanted path if the next one begins at or before it.
             let skip = children.front().is_some_and(|next| {
                 compare_paths(&next.first_path, &self.below) != Ordering::Greater
             });

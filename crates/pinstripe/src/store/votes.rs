@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// The number of `members` that have to agree: as many as a writer of a store with this parity must
-/// have reached, less those that are absent now, but always more than parity replaces, so that the
-/// members that may be lost cannot decide alone. A store of which a writer needs to reach only one
-/// member believes that one.
+/// Returns the number of `members` that have to agree: as many as a writer of a store with this
+/// parity must have reached, less those that are absent now, but always more than parity replaces,
+/// so that the members that may be lost cannot decide alone. If a writer needs to reach only one
+/// member, that one is believed.
 pub(super) fn votes_needed(members: usize, parity: usize, absent: usize) -> usize {
     let reached = members.saturating_sub(parity);
     reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)

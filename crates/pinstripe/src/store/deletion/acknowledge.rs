@@ -17,12 +17,12 @@ use pinstripe_member::format::gc::DeletionStep;
 /// Answers condemnations for one session.
 pub struct Acknowledger {
     session: SessionId,
-    /// The answers given, and whether each stands on the members.
+    /// The answers of this session, and whether each was put on the members.
     given: BTreeMap<CondemnationId, (Vec<SetId>, bool)>,
 }
 
 impl Acknowledger {
-    /// The answers of a session that has not looked yet.
+    /// Returns an acknowledger without answers, for a new session.
     pub fn new(session: SessionId) -> Self {
         Acknowledger { session, given: BTreeMap::new() }
     }
@@ -40,7 +40,7 @@ impl Acknowledger {
             for lists in lists.filter(|_| !self.given.contains_key(&id)) {
                 index.set_condemned(&lists.packs, true);
             }
-            // Beside a tombstone no collector waits for an answer any more.
+            // After the tombstone no collector waits for an answer any more.
             let Some(condemned) = case.condemned.filter(|_| case.tombstone.is_none()) else {
                 continue;
             };

@@ -18,10 +18,10 @@ pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
     session.work == Work::Backup && snapshots.contains(&SnapshotId(session.commit))
 }
 
-/// The snapshots that must stay: those wanted, and those that a session stands on. Read in this
-/// order: sessions, marks, sessions once more, snapshots; `sessions` are those of both times. A
-/// backup puts its session and then reads marks, so it is seen the second time; an undelete puts a
-/// mark and then ends its session, so it is seen the first time.
+/// Returns the snapshots that must stay: those wanted, and those that a session depends on. They
+/// are read in this order: sessions, marks, sessions once more, snapshots; `sessions` are those of
+/// both reads. A backup puts its session and then reads marks, so the second read finds it; an
+/// undelete puts a mark and then ends its session, so the first read finds it.
 pub(crate) fn roots(
     marks: &Marks,
     sessions: &[Session],
@@ -60,9 +60,9 @@ pub fn silent<'a>(
 /// The consequence of a condemnation for one chunk that is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It stands in a pack that no collector condemned.
+    /// A pack that no collector has condemned has it.
     Standing,
-    /// It stands in condemned packs only; this one of ours has to stay.
+    /// Only condemned packs have it; this one, condemned by us, must stay.
     Rescue(SetId),
     /// No pack of ours has it.
     Elsewhere,
@@ -107,14 +107,14 @@ pub fn remaining<S: BuildHasher>(
     left
 }
 
-/// Whether to go on, after the reaping object was put.
+/// Whether to continue after the reaping object was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Go {
-    /// Nothing can come in between any more: delete.
+    /// No other process can intervene any more: delete.
     Reap,
-    /// An undelete is at work: it takes a mark back, or finds that it is too late. Look again.
+    /// An undelete is running: it takes a mark back, or finds that it is too late. Check again.
     Wait,
-    /// An undelete took a mark back before the reaping object stood: no process deleted anything.
+    /// An undelete took a mark back before the reaping object was put: no process deleted anything.
     Withdraw,
 }
 
@@ -149,14 +149,14 @@ pub enum CaseAction {
     Leave,
     /// It was done: what is left of its objects goes.
     Clear,
-    /// It was past the point of no return: go on from there.
+    /// It was past the point of no return: continue with the deletion.
     Resume,
-    /// It was before the point of no return: as if it had never been.
+    /// It was before the point of no return: remove it without effect.
     Withdraw,
 }
 
-/// Judges a condemnation by which of its objects there are. A reaping object without the
-/// condemned one is a leftover: a collector keeps both until the tombstone stands.
+/// Judges a condemnation by which of its objects exist. A reaping object without the condemned one
+/// is a leftover: a collector keeps both until it has put the tombstone.
 pub fn judge(
     condemned: bool,
     reaping: bool,
@@ -180,7 +180,8 @@ pub struct Usage {
     pub bytes: u64,
     /// Bytes of records, or shares of them, that something needs.
     pub live_bytes: u64,
-    /// It lacks an extent that no member can take: all that are there have another one of it.
+    /// It lacks an extent that no member can take: every present member already has one of its
+    /// extents.
     pub is_short: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Deletion beside writers: condemned, acknowledged, reaping, tombstone.
+//! Deletion concurrent with writers: condemned, acknowledged, reaping, tombstone.
 //!
 //! ```text
 //! collector                                     writer (backup)
@@ -11,11 +11,11 @@
 //! delete; put TOMBSTONE
 //! remove CONDEMNED, REAPING, ACKs
 //! ```
-//! Invariants: objects are put once and never changed; a process that puts one looks afterwards
+//! Invariants: objects are put once and never changed; a process that puts one checks afterwards
 //! for any object that forbids it, so of two that race at least one sees the other; no clock
 //! decides anything. The safety argument, race by race: doc/decisions/0011-deletion.md. An object
-//! that deletes, hides or answers for a writer counts only when a holder of the keys put it, or
-//! when as many members say it as any writer must have reached; one that only makes a writer or a
+//! that deletes, hides or answers for a writer counts only if a holder of the keys put it, or if as
+//! many members have it as any writer must have reached; one that only makes a writer or a
 //! collector more careful counts on one member.
 //!
 //! Never here: choosing packs to condemn (ops/), waiting (ops/), the extents of packs in use.
@@ -87,15 +87,17 @@ impl Cases {
         }
     }
 
-    /// Packs that no writer may begin to rely on: condemned and not yet deleted, but for those of
-    /// `except`. One member that says so is enough: a chunk not relied on is only stored again.
+    /// Returns the packs that no writer may begin to rely on: condemned and not yet deleted, except
+    /// those of `except`. A condemnation on one member is enough: a chunk not relied on is only
+    /// stored again.
     pub(crate) fn condemned(&self, except: Option<CondemnationId>) -> HashSet<SetId> {
         let open = self.0.iter().chain(&self.1).filter(|(id, _)| Some(**id) != except);
         let lists = open.flat_map(|(_, case)| case.condemned.iter().chain(&case.reaping));
         lists.flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// Every condemnation that any member has: a writer answers all of them, which is harmless.
+    /// Returns every condemnation that any member has: a writer answers all of them, which is
+    /// harmless.
     pub(crate) fn said_by_any(self) -> BTreeMap<CondemnationId, Case> {
         let mut all = self.1;
         all.extend(self.0);
@@ -176,7 +178,7 @@ impl Cases {
 }
 
 /// Reads all condemnations. A damaged acknowledgement counts as missing: the collector waits for
-/// it. A list of which no member has a sound copy says nothing, unless a gc is at work.
+/// it. A list without a sound copy on any member is ignored, unless a gc is running.
 ///
 /// # Errors
 /// As [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of deletion cannot
@@ -265,12 +267,13 @@ pub(super) fn leave_out_dead(
     Ok(())
 }
 
-/// Packs that are deleted or being deleted, as far as can be read: that they are gone is no loss.
+/// Returns the packs that are deleted or being deleted, as far as they can be read: their absence
+/// is not a loss.
 ///
 /// # Errors
 /// As [`Store::objects`].
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
-    // What was foreseen may be older than what the caller has just missed.
+    // Prefetched answers may be older than the read that the caller missed.
     store.foresee(&[]);
     let cases = readable(store)?;
     let mut going = cases.going_packs();
@@ -289,7 +292,7 @@ pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
 }
 
 /// Whether this pack is being deleted, perhaps only since the caller began to read it: then a
-/// missing extent is no damage, and nothing of it is to be written again.
+/// missing extent is not damage, and none of it is written again.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -301,7 +304,7 @@ pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
 /// Reads one object of deletion.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when it is none, or has another's name.
+/// [`Kind::Corrupt`] if it is not such an object, or has the name of another.
 pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
     store.verify(ExtentName::In(Room::Gc, name), bytes)?;
@@ -336,9 +339,10 @@ pub(crate) fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
     Ok(dead.map(|(id, _)| step_name(id, DeletionStep::Tombstone)).collect())
 }
 
-/// Whether this condemnation stands: reaping on some member, condemned on all that parity does not
-/// replace. So many members held it before anything was deleted, whichever of them were away then;
-/// if it was withdrawn while some were away, those that come back with it are fewer.
+/// Whether this condemnation is in force: a reaping object is on some member, and the condemned object
+/// is on all members but those that parity replaces. The collector put it on this many members
+/// before it deleted anything, whichever members were absent then. If it was withdrawn while members
+/// were absent, fewer members return with it.
 ///
 /// # Errors
 /// A member's own, when it cannot say.
@@ -369,8 +373,8 @@ pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case)
     remove_acks(store, condemnation, case)
 }
 
-/// Removes what is left of a condemnation that was carried out; its tombstone stays. In whatever
-/// order the rest goes, and should any of it come back: beside a tombstone it says nothing.
+/// Removes the other objects of a condemnation that was carried out; its tombstone stays. They may
+/// be removed in any order, and one that returns is ignored because the tombstone exists.
 ///
 /// # Errors
 /// Those of the members.

@@ -139,8 +139,8 @@ impl Index<'_> {
         // A set on every member that the store ever had cannot need more.
         if extents < self.store.member_slots.len() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
-            // Sets over fewer members than there are now are whole with fewer extents, and those
-            // that were laid over more, one of which left too early, with no fewer than they had.
+            // A set over fewer members than there are now is complete with fewer extents. A set
+            // over more members, one of which left too early, needs as many as it had.
             let (readable, whole) = match reader {
                 Ok(reader) => {
                     let geometry = reader.geometry();

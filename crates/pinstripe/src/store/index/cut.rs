@@ -27,8 +27,8 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
     })
 }
 
-/// Whether a stripe set has as many extents as it takes to read it, `members` being those that
-/// have one. A set of which no header is sound counts as having enough.
+/// Whether a stripe set has as many extents as it takes to read it, `members` being those that have
+/// one. A set without a sound header counts as having enough.
 pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
     // A set on every member that the store ever had cannot need more.
     members.len() == store.member_slots.len()

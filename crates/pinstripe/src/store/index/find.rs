@@ -55,7 +55,8 @@ const ATTEMPTS_MAX: usize = 16;
 struct BadRun(SetId, Error);
 
 impl View {
-    /// Shows every row of a chunk with its ordinal, and its pack, until told that it is enough.
+    /// Calls `show` with every row of a chunk, its ordinal and its pack, until `show` returns that
+    /// it has enough.
     fn rows_of(
         &self,
         id: &ChunkId,

@@ -1,11 +1,11 @@
 //! Making a view of the index on the members: runs first, then packs that no run lists.
 //!
-//! Invariants: a view is made from the one before and replaces it only while that is still
+//! Invariants: a view is made from the previous one and replaces it only while that is still
 //! current; runs are listed until two lists agree, so that no run is missed because another writer
-//! merged it away during the listing; a run on fewer members than reading it takes is no run, even
-//! when its head can be read; a run that lacks an extent makes no other redundant. A pack in no run
+//! merged it away during the listing; a run on fewer members than a read needs does not count, even
+//! if its head can be read; a run that lacks an extent makes no other redundant. A pack in no run
 //! is read directly when it can be read; a writer relies on it only when all of its extents are
-//! there, because it may come from a backup that was interrupted while sealing it.
+//! present, because it may come from a backup that was interrupted while sealing it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
     Ok(sets)
 }
 
-/// The same without packs that are being deleted: what is to be kept whole.
+/// The same without packs that are being deleted: the sets that must be kept complete.
 ///
 /// # Errors
 /// As [`Store::list`].
@@ -75,9 +75,9 @@ pub(super) fn open_set(store: &Store, name: ExtentName, set: SetId) -> Result<Se
     SetReader::open(&store.members_to_read(), name, store.config.store, set)
 }
 
-/// Opens a run of which so many extents are there. With fewer than reading takes it is refused,
-/// even when its head can be read: the head of a small run lies in one strip, and does not prove
-/// that the strips with its pages were ever written.
+/// Opens a run with this many extents. With fewer than a read needs it is refused, even if its head
+/// can be read: the head of a small run is in one strip, and does not prove that the strips with
+/// its pages were ever written.
 fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let name = ExtentName::index(set);
     let reader = open_set(store, name, set)?;
@@ -116,7 +116,8 @@ pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)
     Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
 }
 
-/// Packs that one run lists, of which so many members have an extent.
+/// Returns the packs that one run lists, `extents` being the number of members with an extent of
+/// it.
 pub(super) fn packs_of_run(store: &Store, set: SetId, extents: usize) -> Result<Vec<RunPack>> {
     open_run(store, set, extents).map(|run| run.packs())
 }
@@ -220,7 +221,7 @@ impl Index<'_> {
         Ok(gone.any(|(_, pack)| !is_reaped(&pack.set)) && self.store.meet_newcomers()?)
     }
 
-    /// Runs that need not be looked at again.
+    /// Returns the runs that need not be read again.
     fn known_runs(&self, view: &View) -> BTreeSet<SetId> {
         let mut known: BTreeSet<SetId> = view.runs.iter().map(|run| run.set).collect();
         known.extend(view.loose.iter().filter_map(|loose| loose.run));

@@ -35,10 +35,9 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 }
 
 impl Index<'_> {
-    /// Reads every run to its end; writes one for packs that no sound run lists and in the
-    /// place of those that list packs that are gone or that a member lacks its part of; removes
-    /// runs that cannot be read. Not so runs of a newer version, nor what an absent member may
-    /// have.
+    /// Reads every run to its end. Writes one for packs that no sound run lists; it also replaces
+    /// those that list packs that are gone or of which a member lacks its extent. Removes runs that
+    /// cannot be read, except runs of a newer version, and those that an absent member may have.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a run of a newer version; those of the members.
@@ -59,8 +58,8 @@ impl Index<'_> {
         self.remove_redundant()?;
         let mut merge = self.plan_mending();
         if !bad.is_empty() {
-            // What the bad runs said of packs that are gone is forgotten with them. An entry that
-            // names no pack changes the losses mark, so a backup checks its parent closely once.
+            // The bad runs' lists of packs that are gone are lost with them. An entry that names no
+            // pack changes the losses mark, so a backup checks its parent closely once.
             merge.remember.push(SetId(self.store.new_name()?));
         }
         let mut written = 0;
@@ -77,7 +76,7 @@ impl Index<'_> {
         Ok(Mended { written, removed: bad.len() as u64 })
     }
 
-    /// Whether there is a run that cannot be read, as far as it was looked at.
+    /// Whether a run is known to be unreadable. Not every page has been read.
     ///
     /// # Errors
     /// When a member that is present cannot be listed.

@@ -29,7 +29,7 @@ use super::{Index, View};
 const FANOUT: usize = 4;
 /// Runs of fewer rows are all in the lowest tier.
 const LOWEST_ROWS: u64 = 4096;
-/// Rows between two looks at whether the merge is still wanted.
+/// Rows between two checks whether the merge is still wanted.
 const LOOK_ROWS: u64 = 4096;
 
 /// Parts to be merged.
@@ -37,7 +37,7 @@ const LOOK_ROWS: u64 = 4096;
 pub struct Merge {
     pub(super) loose: Vec<Arc<Loose>>,
     pub(super) runs: Vec<Arc<Run>>,
-    /// Packs that the new run shall remember as gone, beside those that the parts do.
+    /// Packs that the new run must record as gone, in addition to those that the parts record.
     pub(super) remember: Vec<SetId>,
 }
 
@@ -58,8 +58,8 @@ fn tier(rows: u64) -> u32 {
     (rows / LOWEST_ROWS).max(1).ilog(FANOUT as u64)
 }
 
-/// Which of the runs with so many rows are to become one: all of the lowest tier that is full, and
-/// those below it.
+/// Chooses the runs to merge into one, by their numbers of rows: all of the lowest tier that is
+/// full, and those below it.
 fn choose(rows: &[u64]) -> Vec<usize> {
     let tiers: Vec<u32> = rows.iter().map(|rows| tier(*rows)).collect();
     let is_full = |wanted: &u32| tiers.iter().filter(|tier| *tier == wanted).count() >= FANOUT;
@@ -212,7 +212,7 @@ impl Index<'_> {
             let (set, data, parity, bytes) = (pack.set, pack.data, pack.parity, pack.bytes);
             packs.push(RunPack { set, data, parity, is_lost: false, bytes });
         }
-        // Packs that deletion removed are no loss.
+        // Packs that deletion removed are not a loss.
         self.marks(|marks| lost.retain(|set| !marks.reaped.contains(set)));
         packs.extend(lost.into_iter().map(lost_pack));
         (numbers, packs)

@@ -1,10 +1,10 @@
 //! The chunk index: the chunks that the store has, and their places.
 //!
-//! It is made of immutable parts. *Runs* are sorted files of rows on the members, of which memory
-//! holds filters and fences ([`run`]); *loose* parts are rows in memory, of packs that no run
-//! lists yet and of runs of the first format. A query goes to the filters first, and then reads
-//! one page per chunk that is there. Parts are merged beside a backup ([`merge`]), so that their
-//! number grows with the logarithm of the store.
+//! It consists of immutable parts. *Runs* are sorted files of rows on the members; their filters
+//! and fences are in memory ([`run`]). *Loose* parts are rows in memory, of packs that no run lists
+//! yet and of runs of the first format. A query consults the filters first, and then reads one page
+//! per chunk that exists. Parts are merged while a backup runs ([`merge`]), so that their number
+//! grows with the logarithm of the store.
 //!
 //! Invariants:
 //! - a row counts only while its pack has the extents that reading takes; a writer relies on it
@@ -70,23 +70,23 @@ struct View {
     packs: Packs,
     runs: Vec<Arc<Run>>,
     loose: Vec<Arc<Loose>>,
-    /// Runs all of whose packs other runs list, each of which has all of its extents; with the
-    /// numbers of those packs.
+    /// Runs all of whose packs are listed by other runs that lack no extent; with the numbers of
+    /// those packs.
     redundant: Arc<BTreeMap<SetId, Box<[u32]>>>,
-    /// Packs that were stored and are gone, as far as runs tell.
+    /// Packs that were stored and are gone, as far as runs list them.
     lost: Arc<BTreeSet<SetId>>,
 }
 
-/// Runs and packs of a store that are not to be looked at again.
+/// Runs and packs of a store that need not be read again.
 #[derive(Default)]
 struct Marks {
     /// Packs that deletion condemned, known to the list or not.
     condemned: HashSet<SetId>,
     /// Packs that this process writes: it knows their chunks by its claims.
     own: HashSet<SetId>,
-    /// Packs that deletion removed: that they are gone is no loss.
+    /// Packs that deletion removed: their absence is not a loss.
     reaped: HashSet<SetId>,
-    /// Runs and packs that cannot be read, as was said.
+    /// Runs and packs that cannot be read, already reported.
     bad: HashSet<SetId>,
 }
 
@@ -107,14 +107,14 @@ pub struct Index<'a> {
     /// Runs and loose parts that came after loading are those that this one did not see.
     first: BTreeSet<SetId>,
     refreshes: AtomicU32,
-    /// Steps of deletion that there were before packs were last looked for; `None` when it is not
-    /// sure that they were listed before.
+    /// Steps of deletion that existed before packs were last listed; `None` if they may not have
+    /// been listed before.
     deletions: RankedMutex<Option<BTreeSet<[u8; 16]>>>,
 }
 
 impl<'a> Index<'a> {
-    /// Loads the index. Runs and packs that cannot be read are reported as warnings: what only
-    /// they name counts as new to a backup and as lost to a restore.
+    /// Loads the index. Runs and packs that cannot be read are reported as warnings: chunks that
+    /// only they list count as new to a backup and as lost to a restore.
     ///
     /// # Errors
     /// When a member that is present cannot be listed.
@@ -155,7 +155,7 @@ impl<'a> Index<'a> {
         self.store.foresee(&REFRESH);
         let turn = self.refreshes.fetch_add(1, Ordering::Relaxed) as usize;
         let packs = self.view().packs.len();
-        // Of a large store that is far away runs tell enough: its packs are many pages.
+        // For a large remote store the runs are enough: listing its packs takes many pages.
         let is_due = turn.is_multiple_of(1 + packs / LISTED);
         self.gather(is_due && !(self.store.is_far() && packs > PACKS_LISTED_FAR))
     }
@@ -174,7 +174,7 @@ impl<'a> Index<'a> {
     /// # Errors
     /// When too few members can be listed.
     pub(crate) fn follow_deletion(&self) -> Result<bool> {
-        // What was foreseen may be older than what the caller has just found.
+        // Prefetched answers may be older than the state that the caller has just seen.
         self.store.foresee(&[]);
         let now = self.store.names(Room::Gc, Quorum::Backup)?;
         let is_news = self.deletions.lock().as_ref() != Some(&now);
@@ -188,7 +188,8 @@ impl<'a> Index<'a> {
         Arc::clone(&self.view.read())
     }
 
-    /// Puts a view in the place of the one it was made from; `false` when that is another by now.
+    /// Replaces the view `old`, from which `new` was made; returns `false` if another has replaced
+    /// it already.
     fn replace(&self, old: &Arc<View>, new: View) -> bool {
         let mut view = self.view.write();
         let is_current = Arc::ptr_eq(&view, old);
@@ -238,9 +239,9 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Of some packs, those that this process needs: it has relied on them for a chunk that it did
-    /// not store itself, or writes them. What was condemned before this is asked is not relied upon
-    /// afterwards.
+    /// Returns those packs of `sets` that this process needs: it writes them, or has relied on them
+    /// for a chunk that it did not store itself. A pack that was condemned before this call is not
+    /// relied upon afterwards.
     pub(crate) fn relied_on(&self, sets: &[SetId]) -> Vec<SetId> {
         let view = self.view();
         let is_used = |set: &SetId| {
@@ -296,7 +297,7 @@ impl<'a> Index<'a> {
         runs + view.loose.iter().map(|loose| loose.len() as u64).sum::<u64>()
     }
 
-    /// Chunks that stand in more than one place, as far as merging has brought them together.
+    /// Returns the number of chunks with more than one place, as far as merging has found them.
     pub fn duplicates(&self) -> u64 {
         self.view().runs.iter().map(|run| run.duplicates).sum()
     }

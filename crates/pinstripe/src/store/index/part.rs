@@ -63,7 +63,7 @@ pub(super) fn kept_as(name: ExtentName, range: &Range<u64>) -> CacheKey {
 /// Reads a range the cheap way and, if `judge` refuses it, with every strip verified.
 ///
 /// # Errors
-/// Those of the reader; what `judge` says of verified bytes.
+/// Those of the reader; that of `judge` for verified bytes.
 pub(super) fn read<T>(
     reader: &SetReader,
     range: Range<u64>,
@@ -81,7 +81,7 @@ pub(super) fn read<T>(
     })
 }
 
-/// The record in which a pack's index stands at the pack's end.
+/// Returns the record with a pack's index, which is at the end of the pack.
 ///
 /// # Errors
 /// Those of the seal.

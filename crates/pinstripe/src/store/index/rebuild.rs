@@ -16,7 +16,7 @@ use pinstripe_stripe::stripe::SetReader;
 
 use super::SealedPack;
 
-/// The bytes read at a time while a record is looked for.
+/// The bytes read at a time in the search for a record.
 const WINDOW_BYTES: u64 = 256 << 10;
 /// Magic and version of a record, as it begins.
 const BEGIN: &[u8] = b"psRC\x01";
@@ -57,7 +57,8 @@ pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)>
     Ok((SealedPack { index, geometry: reader.geometry() }, passed_over))
 }
 
-/// Reads a range with every strip verified, or as it comes: a record beside the damage is sound.
+/// Reads a range with every strip verified, or else unverified: a record next to the damage may be
+/// sound.
 fn bytes_at(reader: &SetReader, range: Range<u64>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if reader.read_verified(range.clone(), &mut bytes).is_err() {

@@ -19,7 +19,7 @@ impl Index<'_> {
         self.lacks_extents(run, self.extents_of(ExtentName::index(run.set)))
     }
 
-    /// The same for a run of which so many extents are there.
+    /// The same for a run with this many extents.
     pub(super) fn lacks_extents(&self, run: &Run, extents: usize) -> bool {
         let (present, absent) = (self.store.present().count(), self.store.absent().count());
         let reachable = if absent == 0 { run.members() } else { run.members().min(present) };
@@ -51,7 +51,7 @@ impl Index<'_> {
 pub(super) fn keep_runs(view: &mut View, keep: impl Fn(&SetId) -> bool) {
     let before = view.runs.len();
     view.runs.retain(|run| keep(&run.set));
-    // A run that was redundant beside one that is gone may be needed now.
+    // A run that was redundant because of one that is gone may be needed now.
     let is_same = view.runs.len() == before;
     let mut redundant = std::mem::take(Arc::make_mut(&mut view.redundant));
     redundant.retain(|set, _| is_same && keep(set));

@@ -57,7 +57,7 @@ pub struct Run {
     segments: Box<[Segment]>,
     /// The numbers of its packs in the index's list; `u32::MAX` for packs that are gone.
     packs: Box<[u32]>,
-    /// Packs that are gone, of which it keeps the memory.
+    /// Packs that are gone and that it records.
     lost: Box<[SetId]>,
 }
 
@@ -182,17 +182,17 @@ impl Run {
         self.segments.iter().map(segment).sum::<usize>() + 4 * self.packs.len() + checksums
     }
 
-    /// Members that it lies over.
+    /// Returns the number of members that it is striped over.
     pub(super) fn members(&self) -> usize {
         self.reader.geometry().members()
     }
 
-    /// Whether it keeps the memory of packs that are gone.
+    /// Whether it records packs that are gone.
     pub(super) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Packs that are gone, of which it keeps the memory.
+    /// Returns the packs that are gone and that it records.
     pub(super) fn lost(&self) -> &[SetId] {
         &self.lost
     }

@@ -27,14 +27,14 @@ pub struct Superseded {
     pub set: SetId,
     /// Members that have a part of it.
     pub holders: Vec<usize>,
-    /// It cannot be read, so that what it said of packs that are gone is not known.
+    /// It cannot be read, so its list of packs that are gone is unknown.
     pub is_unreadable: bool,
 }
 
 /// The superseded runs that a member has after being away, and the snapshots that it lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// Superseded index runs of which it has a part.
+    /// Superseded index runs with an extent on this member.
     pub superseded_runs: u64,
     /// Snapshots that the other members have.
     pub lacking_snapshots: u64,
@@ -49,7 +49,7 @@ impl Stale {
     }
 
     /// For people: `member 3 was away or failed: it lacks 2 snapshots that the others have`.
-    /// Of a full one: `member 3 is full: it lacks 2 snapshots that the others have`.
+    /// If it is full: `member 3 is full: it lacks 2 snapshots that the others have`.
     pub fn describe(&self, number: usize, is_full: bool) -> String {
         let why = if is_full { "is full" } else { "was away or failed" };
         let counted = |count: u64, what: &str| match count {
@@ -163,9 +163,9 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
     Ok(dropped)
 }
 
-/// The members that were away, as far as it can be seen: they have superseded runs, or lack
-/// snapshots that the others have. A single missing snapshot may have been lost by itself. One that
-/// cannot be listed is none of them: what it lacks is not known.
+/// Returns the members that were absent, as far as this can be seen: they have superseded runs, or
+/// lack snapshots that the others have. A single missing snapshot may have been lost by itself. A
+/// member that cannot be listed is not included: its snapshots are unknown.
 ///
 /// # Errors
 /// As [`Store::list`].

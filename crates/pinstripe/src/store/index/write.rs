@@ -27,7 +27,7 @@ use super::part;
 /// read.
 const KEPT_PAGES_MAX: u32 = 4096;
 
-/// A sealed pack with what an index run says of it.
+/// A sealed pack with its entry in an index run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedPack {
     /// Its records and chunks.
@@ -89,7 +89,7 @@ pub struct RunWriter<'s> {
     kept: Option<Arc<SealedCache>>,
     head: RunHead,
     page: Vec<Row>,
-    /// Of the segment being filled.
+    /// The fences of the segment being filled.
     fences: Vec<u64>,
     keys: Vec<u64>,
     segment_rows: u32,
@@ -144,7 +144,7 @@ impl<'s> RunWriter<'s> {
             }
             Some(last) if row.id == last => {
                 self.head.duplicates += 1;
-                // It may go on in the next segment, which has a filter of its own.
+                // The rows of a chunk may continue in the next segment, which has a filter of its own.
                 if self.keys.is_empty() {
                     self.keys.push(filter_key(&row.id));
                 }
@@ -258,7 +258,7 @@ pub fn lay_run(
     for (number, pack) in packs.iter().enumerate() {
         pack.rows(number as u32, &mut rows)?;
     }
-    // Of copies those of one pack first: who reads a tree has all pages from one pack then.
+    // Copies are sorted by pack: a reader of a tree then finds all pages in one pack.
     rows.sort_unstable_by_key(|row| (row.id, row.pack));
     let mut writer = RunWriter::new(store, set, geometry, sealer, sink);
     rows.into_iter().try_for_each(|row| writer.push(row))?;

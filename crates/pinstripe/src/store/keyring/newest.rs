@@ -5,9 +5,9 @@
 //! on such a process changes nothing: it ends with [`Kind::KeysChanged`].
 //!
 //! Invariants: an object of a later generation counts as newer only where a ring of a later
-//! generation is proven, so a member that lies stops no process; the ring is on the members before
-//! any object that was made with it; an old ring goes only when every session that was begun with
-//! older keys has ended or was ended.
+//! generation is proven, so a malicious member stops no process; the ring is on the members before
+//! any object that was made with it; an old ring is removed only after every session that was begun
+//! with older keys has ended or was ended.
 //!
 //! Never here: opening rings (`unlock`), making them (`keyring`).
 
@@ -25,11 +25,11 @@ use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::seal::{keys_changed, succeeds};
 
-/// Time that a rotation gives writers to see the new ring, before it ends their sessions: several of
-/// the looks that a writer takes beside its work, which are rarer where members are far.
+/// Time that a rotation gives writers to see the new ring, before it ends their sessions: several
+/// of the intervals at which a writer checks the keys, which are longer where members are remote.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 const ANSWER_WAIT_FAR: Duration = Duration::from_secs(150);
-/// The wait between two looks of a rotation: the file systems of members wake no waiter.
+/// The wait between two checks of a rotation: the file systems of members wake no waiter.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 impl Store {
@@ -150,8 +150,8 @@ impl Store {
         }
     }
 
-    /// Sessions of writers that may run and that have earlier keys than this process. A claim is
-    /// none: of claims there is one at a time.
+    /// Returns sessions of writers that may run and that have earlier keys than this process.
+    /// Claims are not included: only one claim exists at a time.
     fn earlier_sessions(&self) -> Result<Vec<Session>> {
         let Some(unlocked) = self.unlocked.as_ref().filter(|_| self.has_macs()) else {
             return Ok(Vec::new());

@@ -38,7 +38,7 @@ pub struct KeyRoom {
     rings: Vec<Held<KeyRing>>,
     slots: Vec<Held<KeySlot>>,
     removed: Vec<Held<RemovedSlot>>,
-    /// Objects of which no present member has a sound copy.
+    /// Objects without a sound copy on any present member.
     pub damaged: Vec<(ExtentName, Error)>,
     /// Objects that no holder of the keys made, or that too few members have, with what is wrong.
     pub strays: Vec<(ExtentName, Error)>,
@@ -63,8 +63,9 @@ pub struct Try<'a> {
 }
 
 impl Store {
-    /// Reads the key rooms of an encrypted store: every copy, since members may differ. What is removed
-    /// between listing and reading makes it look again: a rotation has put other objects before.
+    /// Reads the key rooms of an encrypted store: every copy, since members may differ. If an
+    /// object is removed between listing and reading, it reads them again: a rotation has put other
+    /// objects before.
     ///
     /// # Errors
     /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
@@ -75,7 +76,7 @@ impl Store {
             if let (room, false) = self.look_at_key_room()? {
                 return Ok(room);
             }
-            // What was foreseen is older than what was just missed.
+            // Prefetched answers are older than the object that was just missed.
             self.foresee(&[]);
         }
         Ok(self.look_at_key_room()?.0)
@@ -188,7 +189,7 @@ impl KeyRoom {
         let is_its = move |slot: &&Held<KeySlot>| {
             slot.object.ring_commitment == ring.commitment && !self.is_removed(&slot.object)
         };
-        // Of a slot that differs from member to member, the one that most have.
+        // If the copies of a slot differ, the version that most members have.
         let is_best = |slot: &&Held<KeySlot>| {
             let twins = self.slots.iter().filter(|it| it.object.id == slot.object.id);
             twins.max_by_key(|it| it.holders).is_some_and(|best| best.bytes == slot.bytes)
@@ -260,8 +261,8 @@ impl KeyRoom {
         removal
     }
 
-    /// Names and bytes of what counts: what every member must have. What was removed comes first,
-    /// the ring last.
+    /// Returns names and bytes of the objects that count and that every member must have: removed
+    /// slots first, the ring last.
     pub fn wanted(&self) -> Vec<(ExtentName, &[u8])> {
         let Some(ring) = self.current_ring() else { return Vec::new() };
         let name = |id| ExtentName::In(Room::Keys, id);
@@ -307,7 +308,7 @@ impl KeyRoom {
         names.into_iter().map(|id| ExtentName::In(Room::Keys, id)).collect()
     }
 
-    /// Whether a ring stands on a member that a rotation has replaced.
+    /// Whether some member has a ring that a rotation has replaced.
     pub(super) fn has_earlier_rings(&self) -> bool {
         let Some(ring) = self.current_ring().filter(|_| self.opened.is_some()) else {
             return false;
@@ -315,7 +316,7 @@ impl KeyRoom {
         self.rings.iter().any(|other| other.object.generation < ring.object.generation)
     }
 
-    /// Slots of which no member has a sound copy, by their names.
+    /// Returns the names of slots without a sound copy on any member.
     pub(crate) fn damaged_slots(&self, store: StoreId) -> impl Iterator<Item = [u8; 16]> {
         let ids = self.damaged.iter().filter_map(|(name, _)| match name {
             ExtentName::In(_, id) => Some(*id),

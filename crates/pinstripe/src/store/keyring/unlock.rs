@@ -205,9 +205,9 @@ impl Store {
     }
 }
 
-/// Whether a holder of the keys of a ring made a later one: by its chain; in a store of format
-/// version 1, of which rings have none, when as many members hold it as any writer must have
-/// reached.
+/// Whether a holder of the keys of a ring made a later one. The chain in the later ring proves it.
+/// Rings of format version 1 have no chain: there, as many members must hold it as any writer must
+/// have reached.
 fn is_followed(room: &KeyRoom, ring: &KeyRing, keys: &Keys) -> bool {
     room.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
         (Format::V1, Format::V1) => is_held,

@@ -105,8 +105,8 @@ impl PackReader<'_> {
         FetchedSpan { place, content: Content::Stored(stored) }
     }
 
-    /// Fetches the part of a pack that a record lies in, for a reader that wants most of it: as long
-    /// as far members should be asked for; `None` where they are near.
+    /// Fetches the part of a pack around a record, for a reader that wants most of it: as long as
+    /// one request to a remote member should be. Returns `None` where members are near.
     pub(super) fn fetch_around(
         &self,
         index: &Index<'_>,

@@ -1,10 +1,10 @@
 //! The differences between two trees, in path order, without reading what they share.
 //!
-//! Invariants: a page or node that stands at the same place in both trees under the same id is
-//! passed over unread, so the work grows with what differs and not with the trees; memory is one
-//! page per level and tree. Where a page of one tree is lost, the paths that it may have held are
-//! skipped, and the rest goes on. Entries that differ in any field are reported, even in one that
-//! no restore gives back (inode, ctime): the caller decides what counts as a change.
+//! Invariants: a page or node at the same position in both trees with the same id is skipped
+//! unread, so the work grows with the differences and not with the trees; memory is one page per
+//! level and tree. Where a page of one tree is lost, the paths that it may have held are skipped,
+//! and the comparison continues behind them. Entries that differ in any field are reported, even in
+//! one that no restore gives back (inode, ctime): the caller decides what counts as a change.
 
 use std::cmp::Ordering;
 
@@ -50,7 +50,7 @@ impl Next<'_> {
 }
 
 impl TreeReader<'_> {
-    /// The next item, nothing of it read yet.
+    /// Returns the next item; none of it has been read yet.
     fn peek(&mut self) -> Option<Next<'_>> {
         while self.pending.last().is_some_and(|(_, children)| children.is_empty()) {
             self.pending.pop();
@@ -91,7 +91,7 @@ impl TreeReader<'_> {
         None
     }
 
-    /// Passes over all that stands before `until`, unread where it can be.
+    /// Skips everything before `until`, unread where possible.
     fn pass_until(&mut self, until: &Until) -> Result<()> {
         loop {
             let is_child = match self.peek() {
@@ -235,7 +235,7 @@ impl<'a> TreeDiff<'a> {
     fn pass(&mut self, side: Side, until: &Until) -> Result<()> {
         let passed = self.read(side, |reader| reader.pass_until(until));
         if passed.is_err() && self.blind.as_ref().is_none_or(|blind| is_before(blind, until)) {
-            // Both go on from where the farther of the two losses ends.
+            // Both sides continue where the farther of the two losses ends.
             self.blind = Some(until.clone());
         }
         passed
