@@ -26,8 +26,8 @@ pub struct AnalyzeOptions<'a> {
 /// Reads everything once. A file that cannot be read is a loss in the ledger.
 ///
 /// # Errors
-/// When a path cannot be looked at; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when
-/// it was stopped.
+/// When the metadata of a path cannot be read;
+/// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) when it was stopped.
 pub fn run(options: AnalyzeOptions<'_>, monitor: &Monitor) -> Result<Survey> {
     let walk = walk::WalkOptions {
         one_file_system: options.one_file_system,

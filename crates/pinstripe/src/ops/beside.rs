@@ -1,9 +1,10 @@
-//! What may run beside what: for every verb of a store, what it meets of others at work.
+//! Verbs that may run concurrently: for every verb of a store, its effect on others that are
+//! running.
 //!
-//! A verb has one *role*, by what it puts on the members while it works: nothing, a session, a claim,
-//! or a new ring of keys. What two verbs do beside each other follows from their roles. The table of
-//! doc/semantics.md is made from this one, tests compare it with the verbs of the command and with
-//! what the roles do.
+//! A verb has one *role*, by what it puts on the members while it works: nothing, a session, a
+//! claim, or a new ring of keys. The roles of two verbs decide how they affect each other. The
+//! table of doc/semantics.md is made from this one; tests compare it with the verbs of the command
+//! and with the behaviour of the roles.
 //!
 //! Never here: the mechanisms themselves (`store/sessions`, `store/claim`, `store/keyring/newest`).
 
@@ -32,7 +33,7 @@ pub enum VerbRole {
     Rotator,
 }
 
-/// What happens when a verb begins beside another one that is at work.
+/// What happens when a verb begins while another one is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meeting {
     /// Both do their work.
@@ -90,7 +91,7 @@ pub const VERBS: [(&str, VerbRole); 29] = [
     ("key rotate", Rotator),
 ];
 
-/// What happens when a verb of the role `begins` starts beside one of the role `at_work`.
+/// What happens when a verb of the role `begins` starts while one of the role `at_work` is running.
 pub fn beside(at_work: VerbRole, begins: VerbRole) -> Meeting {
     match (at_work, begins) {
         // A rotation ends everything that has older keys, and movers have the claim.

@@ -23,7 +23,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Reads marks, steps of deletion and keys, and writes all but the steps that come and go on every
+    /// Reads marks, steps of deletion and keys, and writes them, except transient steps, on every
     /// present member that lacks them.
     ///
     /// # Errors
@@ -65,9 +65,10 @@ impl Carried {
         Ok(written)
     }
 
-    /// Writes on the new member what others put after [`gather`](Self::gather) and before the table named
-    /// it; returns how many. To be called once all labels name it: a process that puts a mark looks at
-    /// the table afterwards, so one of the two sees the other.
+    /// Writes on the new member the objects that others put after [`gather`](Self::gather) and
+    /// before the table named it; returns their number. The caller calls this once all labels name
+    /// the member: a process that puts a mark reads the table afterwards, so one of the two sees
+    /// the other.
     ///
     /// # Errors
     /// As [`Store::list`]; those of the member.

@@ -35,9 +35,9 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// All names are looked up before the first byte comes out.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or path, [`Kind::Usage`] for what is no file
-/// or an offset behind its end; [`Kind::TooManyLosses`] for the first damage, since no byte may be
-/// left out, and for a path that pages may have held which are lost; those of `out`.
+/// [`Kind::NotFound`] when there is no such snapshot or path, [`Kind::Usage`] for a path that is
+/// not a file, or an offset behind its end; [`Kind::TooManyLosses`] for the first damage, since no
+/// byte may be left out, and for a path that may have been in pages which are lost; those of `out`.
 pub fn run(
     store: &Store,
     options: &CatOptions<'_>,
@@ -106,7 +106,7 @@ fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<
         let kind = if entry.path == path {
             entry.meta.kind
         } else {
-            FileKind::Directory // What has entries below it, and none itself, is the top.
+            FileKind::Directory // A path with entries below it, but no entry, is the top.
         };
         let error = Error::new(Kind::Usage, "has no content to show").at(at());
         return Err(error.expected(FileKind::File.name(), kind.name()));

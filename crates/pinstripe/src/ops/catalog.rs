@@ -35,7 +35,7 @@ pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
     current_unless(&NEVER, store, place, monitor)
 }
 
-/// The same for a process that goes on when `stop` is set.
+/// The same for a process that continues after `stop` is set.
 ///
 /// # Errors
 /// Those of [`current`]; [`Kind::Interrupted`] when it was set.
@@ -93,7 +93,7 @@ pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
     rebuild_unless(&NEVER, store, place, monitor)
 }
 
-/// The same for a process that goes on when `stop` is set.
+/// The same for a process that continues after `stop` is set.
 ///
 /// # Errors
 /// As [`current_unless`].
@@ -119,7 +119,7 @@ pub struct CatalogStatus {
     pub gone: u64,
 }
 
-/// Looks at the catalog without changing it.
+/// Reads the state of the catalog without changing it.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
@@ -144,8 +144,8 @@ fn is_damage(error: &Error, place: &Path) -> bool {
     error.kind() == Kind::Corrupt && error.place() == Some(place)
 }
 
-/// The snapshots that are there and not forgotten. None of them is read, so that a search that has
-/// nothing to take in costs no more than a look at names.
+/// Returns the existing snapshots that are not forgotten. It reads none of them, so that a search
+/// with nothing to take in costs only a listing.
 fn listed(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let there: Vec<_> = store.list(Room::Snapshots)?.into_keys().map(SnapshotId).collect();
     // Read last: a deletion removes the snapshot first and its mark afterwards, so a snapshot that
@@ -224,7 +224,7 @@ fn take_in(
                 monitor.add(Counter::CataloguedVersions, versions);
             }
             Err(error) if error.place() == Some(catalog.place()) => return Err(error),
-            // What was committed is taken up from there.
+            // The next update continues after the last commit.
             Err(error) if error.kind() == Kind::Interrupted => return Err(error),
             Err(error) => left_out(store, snapshot.id, error, monitor)?,
         }

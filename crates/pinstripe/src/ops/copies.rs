@@ -110,8 +110,9 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// Objects that are read ahead at once, from each member, and how long each may be then: longer ones
-/// are read on their own. Together that is what a member that lies can make a reader hold.
+/// The number of objects that are prefetched at once, from each member, and the greatest length of
+/// each: longer ones are read on their own. The product limits the memory that a malicious member
+/// can make a reader use.
 pub(super) const AHEAD_OBJECTS: usize = 64;
 const AHEAD_BYTES: u64 = 64 << 10;
 
@@ -120,8 +121,8 @@ const AHEAD_BYTES: u64 = 64 << 10;
 pub(super) struct ReadAhead(BTreeMap<(usize, ExtentName), Vec<u8>>);
 
 impl ReadAhead {
-    /// Reads these objects of these members, [`AHEAD_OBJECTS`] of each at most. What cannot be read
-    /// so is read when it is asked for.
+    /// Reads these objects of these members, at most [`AHEAD_OBJECTS`] of each. An object that
+    /// cannot be prefetched is read on request.
     pub fn of(store: &Store, wanted: impl IntoIterator<Item = (usize, ExtentName)>) -> Self {
         let mut by_member: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
         for (number, name) in wanted {

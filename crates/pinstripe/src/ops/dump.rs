@@ -31,8 +31,8 @@ pub struct DumpOptions<'a> {
 
 /// Writes the archive to `out`, which is given pieces of any length.
 ///
-/// An entry that cannot be had whole is a loss in the ledger; its content is made up with zeros
-/// to the length that its header says, so that the rest of the archive can be read.
+/// An entry with lost content is a loss in the ledger; zeros fill its content to the length in its
+/// header, so that the rest of the archive can be read.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is no such snapshot or path; those of `out`.
@@ -67,7 +67,8 @@ pub fn run(
 
 /// The marks between content.
 enum Mark {
-    /// An entry, with its name in the archive and the earlier one of which it is another.
+    /// An entry, with its name in the archive, and the name of an earlier entry if it is a hard
+    /// link to it.
     Begin { entry: Box<Entry>, name: Vec<u8>, link_to: Option<Vec<u8>> },
     /// The end of a file's content.
     End,
@@ -130,7 +131,7 @@ struct Archive<'a> {
     monitor: &'a Monitor,
     out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     written_bytes: u64,
-    /// Of the entry whose content comes now.
+    /// The path of the entry whose content comes now.
     path: Vec<u8>,
     is_damaged: bool,
 }
@@ -148,7 +149,7 @@ impl Archive<'_> {
             }
             StreamPart::Zeros(bytes) => self.zeros(bytes),
             StreamPart::Lost(bytes, error) => {
-                // Told once for each file.
+                // Reported once for each file.
                 if !std::mem::replace(&mut self.is_damaged, true) {
                     let place = shown_from_root(&self.path);
                     let advice = "its lost content is replaced by zeros in the archive";

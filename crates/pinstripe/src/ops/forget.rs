@@ -135,7 +135,7 @@ fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verd
     Ok(verdicts)
 }
 
-/// Forgets a snapshot of which no member has a sound object: only its id is known.
+/// Forgets a snapshot without a sound object on any member: only its id is known.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when no member has an object of this name.
@@ -148,8 +148,8 @@ pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     mark_all(store, std::iter::once(id))
 }
 
-/// Times that marks are put. A repair sets a mark aside that it finds on too few members, and puts it
-/// back if it then counts: so it is looked for again.
+/// Times that marks are put. A repair sets a mark aside that it finds on too few members, and puts
+/// it back if it then counts: so the mark is read again.
 const MARK_TRIES: usize = 3;
 
 /// Marks snapshots as forgotten.

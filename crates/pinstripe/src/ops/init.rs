@@ -1,6 +1,6 @@
 //! `init`: make a store over member directories.
 //!
-//! Order: rooms, then keys, then labels. A directory without a label is no member, so an
+//! Order: rooms, then keys, then labels. A directory without a label is not a member, so an
 //! interrupted init leaves directories that the next one refuses as not empty, never half a store.
 
 use std::os::unix::ffi::OsStrExt;
@@ -247,7 +247,7 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let other = places[other].display();
         let (what, advice) = match fate {
             Fate::Disk(name) => (
-                format!("this member lies on the same disk ({name}) as {other}"),
+                format!("this member is on the same disk ({name}) as {other}"),
                 "if that disk is lost, both members are lost, and they share its speed; name a \
                  directory on another disk, or accept this with --same-disk",
             ),

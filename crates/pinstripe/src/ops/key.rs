@@ -8,7 +8,7 @@ use pinstripe_member::format::key_ring::{KeySlot, SlotWay};
 use pinstripe_member::format::label::Encryption;
 use pinstripe_stripe::seal::NewSlot;
 
-/// A key slot, as far as that is no secret.
+/// A key slot, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Slot {
     /// Its id, as hex digits.

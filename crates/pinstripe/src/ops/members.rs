@@ -33,7 +33,7 @@ pub struct MemberStatus {
     pub free_bytes: Option<u64>,
 }
 
-/// The redundancy that is left; `None` without the keys, by which the index is read.
+/// Returns the redundancy that is left; `None` without the keys, which the index needs.
 ///
 /// # Errors
 /// Those of the members.

@@ -51,9 +51,9 @@ pub(super) enum Done {
 }
 
 impl Mender<'_> {
-    /// Decides where every damaged slot is written: where it is, if it is anywhere; else on a
-    /// member that has none of the set; else on one that has what another has too. Of slots that
-    /// are on no member `first` is the first to be given one.
+    /// Decides where every damaged slot is written: on its member, if it has one; else on a member
+    /// without an extent of the set; else on one whose extent another member has too. `first` is
+    /// the first to get one of the slots that are on no member.
     pub(super) fn plan<'d>(
         &self,
         damage: impl Iterator<Item = &'d ExtentDamage>,
@@ -100,8 +100,8 @@ impl Mender<'_> {
         hurt.map(in_place).chain(jobs).collect()
     }
 
-    /// Members with a slot of which another member has a copy that stays: a sound one, if there is
-    /// any.
+    /// Returns members with a slot that another member has too; the copy that stays is a sound one,
+    /// if any is.
     fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut spare = Vec::new();
         if self.claim.is_none() {
@@ -144,7 +144,8 @@ impl Mender<'_> {
                 Ok(()) => told(job, Done::Written)?,
                 // Another process wrote something there since this one looked.
                 Err(error) if error.kind() == Kind::Exists => {}
-                // A full member counts as none: the slot may be laid elsewhere, or the pack anew.
+                // A full member does not count: the slot may get another member, or the pack be
+                // rewritten.
                 Err(error) if error.kind() == Kind::NoSpace => {
                     is_all_well = false;
                     told(job, Done::Homeless)?;
@@ -183,9 +184,9 @@ pub(super) fn lay(
     writer.seal()
 }
 
-/// Writes what is left of a slot's extent of which strips are beyond repair, durably: every other row
-/// has its parity then. Says how many rows are beyond repair; nothing is written where all are, or
-/// where an extent that is there would be replaced by less than it may still give.
+/// Writes durably what is left of a slot with strips beyond repair: every other row then has its
+/// parity. Returns the number of rows beyond repair. Nothing is written where all are, or where an
+/// existing extent would be replaced by one with less readable data.
 ///
 /// # Errors
 /// Those of the member.

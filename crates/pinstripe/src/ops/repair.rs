@@ -1,10 +1,10 @@
 //! `repair`: writes anew what parity or another copy can give back.
 //!
-//! Every strip is read and judged; an extent with damage is rebuilt whole beside the old one and
-//! takes its place only when it is durable. Snapshot objects, keys and labels are copied from a
-//! member that has them sound. An index run that cannot be read is made anew from the packs. The
-//! label of a rebuilt member comes last: before that, the directory is no member. Of a pack that
-//! parity cannot repair, what can be read is laid anew, and the rest is given up ([`anew`]).
+//! Every strip is read and verified; an extent with damage is rebuilt completely next to the old
+//! one and replaces it only when it is durable. Snapshot objects, keys and labels are copied from a
+//! member with a sound copy. An index run that cannot be read is rebuilt from the packs. The label
+//! of a rebuilt member comes last: before that, the directory is not a member. If parity cannot
+//! repair a pack, its readable data is rewritten, and the rest is given up ([`anew`]).
 
 pub(super) mod anew;
 
@@ -28,7 +28,7 @@ use pinstripe_member::format::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::stripe::{ExtentPart, SetReader};
 
-/// What is collected of an extent that is written anew: a bucket gets it when it is whole.
+/// Bytes collected of an extent that is rewritten: a bucket gets it when it is complete.
 const COLLECTED_BYTES: u64 = 16 << 20;
 
 /// Options of a repair.
@@ -52,7 +52,7 @@ pub struct RepairOutcome {
     pub repaired_objects: u64,
     /// Objects that no process of this store can have finished putting, and that were set aside.
     pub strays: u64,
-    /// Packs laid anew from what stands elsewhere or can still be read.
+    /// Packs rewritten from data that other packs have or that can still be read.
     pub relaid_packs: u64,
     /// Index runs made anew.
     pub rebuilt_runs: u64,
@@ -61,7 +61,7 @@ pub struct RepairOutcome {
     /// Chunks that nothing can bring back, and that the store no longer counts as stored: a backup
     /// stores them again if its sources still have them.
     pub given_up_chunks: u64,
-    /// Extents for which there is no member: all that are there have another one of the set.
+    /// Extents for which there is no member: every present member has another one of the set.
     pub homeless_extents: u64,
     /// The number of the member that took the place of the one to be replaced.
     pub replaced_by: Option<usize>,
@@ -312,10 +312,10 @@ fn repair_set(
     Ok(done)
 }
 
-/// Writes the missing slots of a set in one go where nothing else can be wrong with it: as many as
-/// parity replaces, so that writing them takes every strip that there is, and each is judged on
-/// the way. Says how many were written, and whether the set is whole now; when it is not known to
-/// be, it is to be looked at strip by strip.
+/// Writes the missing slots of a set in one pass if nothing else can be wrong with it: as many are
+/// missing as parity replaces, so that writing them reads every existing strip, and verifies each.
+/// Returns the number written, and whether the set is now known to be complete; if not, the caller
+/// checks it strip by strip.
 fn write_missing(
     store: &Store,
     claim: &Claim,
@@ -354,9 +354,8 @@ fn write_missing(
     Ok((repaired, repaired > 0 && is_whole))
 }
 
-/// Makes a run for packs that no readable run speaks of, and removes runs that cannot be read or
-/// that speak of packs of which no member has anything: they are derived, and their packs speak
-/// for themselves.
+/// Writes a run for packs that no readable run lists, and removes runs that cannot be read or that
+/// list packs that no member has: runs are derived, and packs have an index of their own.
 fn index_runs(store: &Store, monitor: &Monitor, outcome: &mut RepairOutcome) -> Result<()> {
     let mended = Index::load(store, monitor)?.mend()?;
     outcome.rebuilt_runs += mended.written;

@@ -32,7 +32,7 @@ pub struct RestoreOptions<'a> {
     pub path: &'a [u8],
     /// The target directory.
     pub to: &'a Path,
-    /// Put restored files in the place of existing ones. Implied by `reuse`.
+    /// Replace existing files with restored ones. Implied by `reuse`.
     pub overwrite: bool,
     /// Take over content that is in the target already, and replace the rest.
     pub reuse: Option<Reuse>,
@@ -92,7 +92,7 @@ impl<'a> RestoreOptions<'a> {
         }
     }
 
-    /// The rules for a target that is only looked at.
+    /// The rules for a target that is only read.
     pub(super) fn rules_to_look(&self) -> Rules {
         Rules { durable: false, ..self.rules() }
     }
@@ -144,7 +144,7 @@ impl<'a> Selection<'a> {
         Ok(())
     }
 
-    /// What is removed from the paths of entries.
+    /// The part that is removed from the paths of entries.
     pub fn strip(&self) -> &'a [u8] {
         if self.options.full_paths { b"" } else { self.below }
     }
@@ -173,7 +173,8 @@ impl<'a> Selection<'a> {
         for named in self.named() {
             let mut ends = named.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             if let Some((at, _)) = ends.find(|(at, _)| is_above(&named, *at)) {
-                let what = "is no directory here, but was one above what was backed up";
+                let what =
+                    "is not a directory here, but is a parent directory of what was backed up";
                 return Err(Error::new(Kind::Refused, what)
                     .at(self.options.to.join(shown(&named[..at])))
                     .advice("name what is to be restored as SNAPSHOT:PATH, and --to a directory"));

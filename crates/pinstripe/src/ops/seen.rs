@@ -56,7 +56,7 @@ pub enum Standing {
     There,
     /// It is gone, and later snapshots show that it was there when they were made.
     Removed,
-    /// It is gone, and nothing tells why; the newest that is there instead.
+    /// It is gone for an unknown reason; with the newest one that exists instead.
     Older(Option<SeenSnapshot>),
     /// It is gone, and without the key nothing more can be said.
     Unknown,
@@ -69,7 +69,7 @@ pub enum Standing {
 /// Those of listing and reading snapshots.
 pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     let Some(seen) = seen else { return Ok(Standing::There) };
-    // One is looked for, not all of them listed: there may be thousands.
+    // One name is queried instead of listing all: there may be thousands.
     let name = ExtentName::snapshot(seen.id);
     let is_on_a_member = store.present().any(|(_, member)| member.len(name).is_ok());
     if is_on_a_member && !deletion::dead(store, Room::Snapshots)?.contains(&seen.id.0) {
@@ -82,7 +82,7 @@ pub fn compare(store: &Store, seen: Option<&SeenSnapshot>) -> Result<Standing> {
     Ok(judge(seen, &load_all(store, &Monitor::default())?))
 }
 
-/// Whether the snapshots that are there tell that one was removed after they were made.
+/// Whether later snapshots show that it was removed after they were made.
 fn judge(seen: &SeenSnapshot, known: &[Known]) -> Standing {
     let is_child = |it: &Known| it.snapshot.parent == Some(seen.id);
     if known.iter().any(is_child) {

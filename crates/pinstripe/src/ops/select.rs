@@ -32,11 +32,11 @@ pub fn clean(path: &[u8]) -> Vec<u8> {
     parts.join(&b'/')
 }
 
-/// The first entry at or below a path that a command named; the reader stands behind it then.
+/// Returns the first entry at or below a path that a command named; the reader is behind it then.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when the snapshot does not have the path, [`Kind::TooManyLosses`] when pages
-/// that could have held it are lost and nothing of it was found.
+/// that could have held it are lost and no part of it was found.
 pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Entry> {
     let mut lost = None;
     loop {

@@ -120,11 +120,11 @@ struct FileKeys {
     chunks: Vec<(u64, u64)>,
 }
 
-/// Goes through the snapshots, or the one that is named. What cannot be read is a loss.
+/// Counts the snapshots, or the one that is named. An unreadable part is a loss.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a snapshot that is not there; otherwise as
-/// the members say.
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a snapshot that does not exist;
+/// otherwise those of the members.
 pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Result<Stats> {
     let mut known = snapshots::load(store, monitor)?;
     if let Some(name) = options.snapshot {

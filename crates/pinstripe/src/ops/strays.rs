@@ -1,9 +1,9 @@
 //! Strays: objects in the rooms of members that no process of this store finished putting there.
 //!
-//! Junk, an object of another store or name, one that no holder of the keys made, or one that
-//! stands on fewer members than any writer must have reached. No reader acts on one. `check` names
-//! them; `repair` sets them aside, into the room `strays` of the member that has them, so that each
-//! is named once and can still be looked at.
+//! Junk, an object of another store or name, one that no holder of the keys made, or one on fewer
+//! members than any writer must have reached. No reader acts on one. `check` reports them; `repair`
+//! sets them aside, into the room `strays` of the member that has them, so that each is reported
+//! once and can still be examined.
 //!
 //! Invariants: nothing is set aside that may be in the middle of being put; without the keys of an
 //! encrypted store nothing is set aside at all; the copy in `strays` is durable before the
@@ -60,8 +60,8 @@ impl Stray {
     }
 }
 
-/// All strays on the members that are there. What a writer at work may be putting is none; the session
-/// `own` is that of this process.
+/// Returns all strays on the present members, except objects that a running writer may be putting;
+/// the session `own` is that of this process.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -100,7 +100,7 @@ fn among(
     let found = holders.iter().filter_map(|member| stray(store, *member, name, ahead));
     let mut found: Vec<_> = found.collect();
     let (votes, votes_on_damage) = (store.votes(), store.votes_on_damage());
-    // What no member can read says nothing to anybody, and its writer cannot go on from there.
+    // An object that no member can read has no effect, and its writer cannot continue from there.
     let is_spent = matches!(name, ExtentName::In(Room::Gc | Room::Sessions, _));
     for one in found.iter_mut().filter(|one| !one.is_sound && !one.is_forged) {
         one.needs_quiet = holders.len() >= votes_on_damage;
@@ -197,7 +197,7 @@ struct Aside {
 /// the members meanwhile.
 ///
 /// # Errors
-/// As [`find`]; those of [`Claim::confirm`]. What cannot be set aside is named all the same.
+/// As [`find`]; those of [`Claim::confirm`]. A stray that cannot be set aside is reported too.
 pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
     let strays = find(store, Some(claim.session()))?;
     let may_be_moved = !store.is_locked();

@@ -135,7 +135,7 @@ fn back(store: &Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Result<()
     Ok(())
 }
 
-/// Writes an object, unless it stands there already; whether it was written.
+/// Writes an object, unless the member has it already; returns whether it was written.
 fn write(member: &SharedMember, name: ExtentName, bytes: &[u8]) -> Result<bool> {
     if read_small(&**member, name).is_ok_and(|there| there == bytes) {
         return Ok(false);

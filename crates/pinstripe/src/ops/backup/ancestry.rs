@@ -53,7 +53,8 @@ impl Ancestry {
                 continue;
             }
             superseded.push(name);
-            // Of one backup the furthest comes first; one that came to its end has a snapshot.
+            // The furthest checkpoint of a backup comes first; a backup that finished has a
+            // snapshot.
             let is_known = known.iter().chain(&begun).any(|it| it.id == checkpoint.id);
             if !is_known && is_newer(&checkpoint) && begun.len() < BEGUN_MAX {
                 begun.push(checkpoint);
@@ -62,8 +63,8 @@ impl Ancestry {
         Ok(Ancestry { parent, begun, superseded })
     }
 
-    /// Whether the store may lack chunks that an earlier backup had: it lost other packs than
-    /// were lost then, or there are packs that no index run speaks of, as when a run was lost.
+    /// Whether the store may lack chunks that an earlier backup had: its set of lost packs has
+    /// changed since, or some packs are in no index run, for example because a run was lost.
     pub fn is_doubtful(&self, index: &Index<'_>) -> bool {
         let now = index.losses_mark();
         let is_other = |it: &Snapshot| it.count(LOSSES_MARK).unwrap_or(0) != now;

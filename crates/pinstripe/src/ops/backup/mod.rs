@@ -63,7 +63,7 @@ pub struct Interval {
     pub time: Duration,
     /// Content read since then; 0 is a checkpoint after each job.
     pub read_bytes: u64,
-    /// Go on only when the checkpoint is durable. Slow; for tests that count steps.
+    /// Continue only when the checkpoint is durable. Slow; for tests that count steps.
     pub waits: bool,
 }
 
@@ -176,7 +176,7 @@ pub(super) fn prepare(store: &Store, monitor: &Monitor) {
 /// Those of [`OpenSession::confirm_commit`].
 pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
     session.confirm_commit()?;
-    // One that fell silent beside the writers, which name those that fail them.
+    // The writers report members that fail them; others may have stopped answering meanwhile.
     if monitor.get(Counter::DegradedMembers) == 0 {
         for number in store.silent() {
             monitor.degraded(&store.member_slots[number].place, store.absence(number));
@@ -298,8 +298,7 @@ fn report_absent(store: &Store, monitor: &Monitor) {
     }
     for slot in &store.member_slots {
         if let Some(error) = &slot.bad_label {
-            let advice =
-                "it is written to all the same; run 'pinstripe repair' to rewrite its label";
+            let advice = "it is written to anyway; run 'pinstripe repair' to rewrite its label";
             monitor.warning(&slot.place, error.duplicate().advice_instead(advice));
         }
     }

@@ -41,12 +41,12 @@ pub fn exclude_members(
 
 /// The sources: from the file system's root, in path order, none twice.
 pub struct Sources {
-    /// The sources that name the series of snapshots, including paths that are not there this time.
-    /// Of a list, only those that are not below another one: it may name every file of a tree.
+    /// The sources that name the series of snapshots, including paths that are missing this time.
+    /// From a list, only those that are not below another one: it may name every file of a tree.
     pub named: Vec<Vec<u8>>,
     /// The sources to walk.
     pub there: Vec<Vec<u8>>,
-    /// Of those to walk, which are directories.
+    /// The sources to walk that are directories.
     directories: HashSet<Vec<u8>>,
 }
 

@@ -29,12 +29,12 @@ pub struct Stream<'a> {
     pub owner: (u32, u32),
 }
 
-/// Backs a stream up as one file in a snapshot of its own. The paths of `options` are not looked
-/// at. Nothing is taken over from earlier snapshots but what deduplication finds.
+/// Backs a stream up as one file in a snapshot of its own. The paths of `options` are ignored.
+/// Nothing is reused from earlier snapshots except by deduplication.
 ///
 /// # Errors
-/// As [`run`](super::run); [`Kind::Usage`] for a name that is none; those of reading the stream: there is no
-/// snapshot of a part of it.
+/// As [`run`](super::run); [`Kind::Usage`] for an invalid name; those of reading the stream: no
+/// snapshot of a part of it is made.
 pub fn run_stream(
     store: &Store,
     stream: Stream<'_>,

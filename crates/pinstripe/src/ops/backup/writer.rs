@@ -15,8 +15,7 @@ use pinstripe_member::{Glance, Room};
 /// The number of parents tried when the chosen one was just forgotten.
 const PARENTS_TRIED: usize = 16;
 
-/// What is read once the session stands: the order of it does not matter, since all of it is read
-/// after that.
+/// The rooms that are read after the session was put, in any order.
 const BEGINNING: [Glance; 6] = [
     Glance::of(Room::Keys, 3),
     Glance::maybe(Room::Snapshots, 0),
@@ -100,8 +99,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Removes the index runs that a member which was away brought back, and names it. Says whether
-/// what they knew of packs that are gone may be lost with them.
+/// Removes the index runs that a member which was absent brought back, and reports that member.
+/// Returns whether their records of packs that are gone may be lost with them.
 fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) -> bool {
     let dropped = index::drop_superseded(store, Some(session.session.id)).and_then(|dropped| {
         if !dropped.is_empty() {

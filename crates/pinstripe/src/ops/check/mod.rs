@@ -64,8 +64,8 @@ pub struct CheckOutcome {
     pub without_key: bool,
 }
 
-/// What a check lists, and how often: it compares what was there at about one moment, so one
-/// listing is as good as several; what is missing by it is looked for anew.
+/// What a check lists, and how often: it compares the state at about one moment, so one listing is
+/// as good as several; objects that are missing in it are searched again.
 const CHECKED: [Glance; 11] = [
     Glance::of(Room::Packs, 4),
     Glance::of(Room::Index, 8),
@@ -103,7 +103,7 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
     super::stale::tell(store, &stale, super::stale::UNTOUCHED, monitor);
-    // What is not listed is found by its name here, and by no one who goes by listings.
+    // Such an object is found by its name here, but not by readers that rely on listings.
     outcome.repairable += stale.values().filter(|one| one.lists_too_little()).count() as u64;
     let superseded = superseded.into_iter().map(|run| run.set).collect();
     small_objects(store, &stale, monitor, &mut outcome)?;
@@ -209,7 +209,7 @@ fn small_objects(
     Ok(())
 }
 
-/// A label is made anew from what the store knows of itself.
+/// A label can be rebuilt from what the store knows about itself.
 fn labels(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for (number, member) in store.present() {
         let name = ExtentName::Label;

@@ -1,7 +1,7 @@
 //! The records of a pack, decoded out of its strips while these are verified: a pack is read once.
 //!
-//! Invariants: a record is decoded from verified bytes alone; one of which a part was not shown, or
-//! that is not sound as shown, is fetched by the path of all readers, which says what is wrong.
+//! Invariants: a record is decoded from verified bytes only; one with a part that was not shown, or
+//! that is not sound as shown, is fetched in the way of all readers, which reports the error.
 
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Takes a verified part of the pack, which lies behind all that were shown before.
+    /// Takes a verified part of the pack. It is behind all parts shown before.
     pub(super) fn show(&mut self, start: u64, bytes: &[u8]) {
         let end = start + bytes.len() as u64;
         while let Some(record) = self.index.records.get(self.next) {
@@ -94,8 +94,8 @@ impl<'a> Records<'a> {
         Ok(record.into_buffer())
     }
 
-    /// Fetches what is left, but for what lies in ranges that are lost: the records that do not
-    /// decode though their strips are as written.
+    /// Fetches the remaining records, except those in lost ranges, and returns those that do not
+    /// decode although their strips match their checksums.
     pub(super) fn undecodable(mut self, lost: &[Range<u64>]) -> Vec<(Range<u64>, Error)> {
         let mut left = std::mem::take(&mut self.unread);
         left.extend(self.next..self.index.records.len());

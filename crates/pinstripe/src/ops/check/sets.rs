@@ -38,7 +38,7 @@ fn everything() -> Vec<Range<u64>> {
     std::iter::once(0..u64::MAX).collect()
 }
 
-/// Sets that others removed while they were looked at: they are not damaged.
+/// Returns the sets that other processes removed while they were read: they are not damaged.
 fn gone_meanwhile(
     store: &Store,
     room: Room,
@@ -51,8 +51,8 @@ fn gone_meanwhile(
     Ok(sets.iter().map(|(set, _)| *set).filter(|set| !there.contains_key(set)).collect())
 }
 
-/// Checks every stripe set but for superseded index runs, which nothing needs; returns what is
-/// lost of the packs.
+/// Checks every stripe set except superseded index runs, which nothing needs; returns the lost
+/// ranges of the packs.
 pub(super) fn stripe_sets(
     store: &Store,
     superseded: &HashSet<SetId>,
@@ -120,7 +120,7 @@ pub(super) fn stripe_sets(
 }
 
 struct Examined {
-    /// Members that it lies over.
+    /// The number of members that it is striped over.
     width: usize,
     verification: Verification,
     /// Records that do not decode though their strips are as written.
@@ -188,8 +188,8 @@ const REPAIR: &str = "run 'pinstripe repair'";
 const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no free member for it: \
                         'pinstripe gc' rewrites the pack, or add a member";
 
-/// Reports what was found about one set; returns what of it cannot be read, and what is to be said
-/// of that when it is known what it costs. A pack that no run speaks of costs nothing yet.
+/// Counts what was found about one set. Returns its unreadable ranges, and the errors to report
+/// once their consequences are known. A pack in no run has no consequences yet.
 fn tally(
     store: &Store,
     name: ExtentName,
@@ -272,7 +272,8 @@ pub(super) fn tell(
     }
 }
 
-/// Reports the damage of packs of which no snapshot needs anything that is lost, those in `hurt` included.
+/// Reports the damage of packs without a lost chunk that a snapshot needs, including those in
+/// `hurt`.
 pub(super) fn tell_unneeded(
     bad: Vec<BadPack>,
     hurt: &HashSet<SetId>,
@@ -309,11 +310,11 @@ const UNNEEDED: &str = "nothing is lost: every snapshot has all that it needs; '
 const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also elsewhere, or can \
                                 still be read; 'pinstripe repair' rewrites it";
 
-/// The chunks in what is lost that can be read from no place, and the packs that had them: of those
-/// that the index knows.
+/// Returns the chunks in lost ranges that can be read from no place, and the packs that had them:
+/// of those that the index knows.
 ///
-/// A strip that does not match its checksum may still have whole records in it, which a restore
-/// believes by their own checksums: what stands in a lost range is lost only if reading it fails.
+/// A strip that does not match its checksum may still have complete records in it, which a restore
+/// verifies by their own checksums: a record in a lost range is lost only if reading it fails.
 pub(in crate::ops) fn lost_chunks(
     index: &Index<'_>,
     chunks: &mut ChunkReader<'_>,

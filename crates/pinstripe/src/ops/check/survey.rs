@@ -1,6 +1,6 @@
-//! Which of the chunks that snapshots refer to stand in no pack. The index is asked for many at once,
-//! sorted, so that a page of it is read once for all of them: chunk by chunk, a check of a store
-//! read several times the store's size.
+//! Finds the chunks that snapshots refer to and that are in no pack. The index is asked for many at
+//! once, sorted, so that each page of it is read once: chunk by chunk, a check of a store read
+//! several times the store's size.
 
 use std::collections::HashSet;
 
@@ -87,7 +87,7 @@ impl Surveyor<'_, '_> {
         Ok(self.decoded(read))
     }
 
-    /// What was read; damage is named when its snapshot is checked page by page.
+    /// Returns the value read; damage is reported when its snapshot is checked page by page.
     fn decoded<T>(&mut self, read: Result<T>) -> Option<T> {
         self.found.is_whole &= read.is_ok();
         read.ok()

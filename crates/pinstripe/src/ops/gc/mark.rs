@@ -28,7 +28,7 @@ const BATCH_IDS: usize = 256 << 10;
 
 /// Trees that are marked as far as they can be read.
 pub(super) struct OptionalRoots {
-    /// Of forgotten snapshots that can be brought back: what they lack is counted.
+    /// Roots of forgotten snapshots that can be brought back: what they lack is counted.
     pub spared: Vec<Root>,
     /// Roots of interrupted backups, which lack something by nature.
     pub begun: Vec<Root>,
@@ -140,7 +140,7 @@ pub(super) fn mark(
     let unread = optional.spared.iter().filter(|hope| walk(hope).is_err()).count() as u64;
     let lacking = shared.missing.load(Ordering::Relaxed) - missing + unread;
     for begun in &optional.begun {
-        // Nothing needs it; the next backup may go on with it.
+        // Nothing needs it; the next backup may resume from it.
         let _ = walk(begun);
     }
     Ok(Marked {

@@ -1,4 +1,4 @@
-//! `gc`: deletes everything that no snapshot needs, beside any number of backups.
+//! `gc`: deletes everything that no snapshot needs, concurrently with any number of backups.
 //!
 //! ```text
 //! session · settle what dead ones left · roots · mark, plan · repack · CONDEMNED · answers
@@ -70,11 +70,11 @@ pub struct GcOutcome {
     pub deleted_packs: u64,
     /// Bytes that these took on members.
     pub deleted_bytes: u64,
-    /// Packs among them of which something was needed and moved.
+    /// Packs among them from which needed data was moved.
     pub repacked_packs: u64,
     /// Bytes of records that were moved so.
     pub moved_bytes: u64,
-    /// Pages of trees that stood in one pack and are to stand in two, as in stores without parity.
+    /// Pages of trees that are in one pack and should be in two, as in stores without parity.
     pub thin_pages: u64,
     /// Condemned packs that stay because a writer began to rely on them meanwhile.
     pub revived_packs: u64,
@@ -91,8 +91,8 @@ pub struct GcOutcome {
     /// Extents and objects that stay and were locked for longer, on members that keep what is put
     /// there for a time.
     pub extended_objects: u64,
-    /// Sessions of writers without a heartbeat that were ended: a writer that lives all the same
-    /// makes no snapshot.
+    /// Sessions without a heartbeat that were ended: a writer that is still alive makes no
+    /// snapshot.
     pub fenced_sessions: u64,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn retire(
     collect(store, &options, &PackSelection::These { sets, given_up }, monitor)
 }
 
-/// The number of tree pages that stand in fewer packs than they should.
+/// Returns the number of tree pages that are in fewer packs than they should be.
 ///
 /// # Errors
 /// When a tree cannot be read; those of the members.
@@ -233,7 +233,7 @@ impl Collector<'_> {
             return Ok(outcome);
         }
         let spared = match self.repack(&survey) {
-            // Packs without any needed chunk go all the same, and make room for the next run.
+            // Packs without any needed chunk are still deleted, and make room for the next run.
             Err(error)
                 if error.kind() == Kind::NoSpace
                     && matches!(selection, PackSelection::Waste(_)) =>
@@ -260,8 +260,8 @@ impl Collector<'_> {
         mut outcome: GcOutcome,
     ) -> Result<GcOutcome> {
         let condemned = survey.lists.packs.len();
-        // Condemned only after the repack: what snapshots need of these packs stands in new ones by
-        // now.
+        // Condemned only after the repack: the data that snapshots need of these packs is in new
+        // ones by now.
         self.put(DeletionStep::Condemned(survey.lists.clone()))?;
         let lists = match self.after_answers(survey, selection) {
             Ok(none) if is_empty(&none) => {

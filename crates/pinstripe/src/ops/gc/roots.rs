@@ -59,8 +59,8 @@ impl StoreObservation {
         Ok(StoreObservation { marks, snapshots, roots, cases, returned: Vec::new() })
     }
 
-    /// Takes out the snapshots that some members say are deleted, too few to be believed, and of which
-    /// the tree is gone indeed. One whose tree is there stays: those members may lie.
+    /// Removes the snapshots that too few members report as deleted to be believed, if their tree
+    /// is gone. A snapshot whose tree exists stays: those members may be malicious.
     ///
     /// # Errors
     /// Those of the index.
@@ -96,7 +96,7 @@ impl StoreObservation {
         self.roots.iter().map(tree).collect()
     }
 
-    /// The trees of those that are no roots, as far as they can be read.
+    /// Returns the trees of the snapshots that are not roots, as far as they can be read.
     pub(crate) fn forgotten_trees(&self) -> Vec<Root> {
         let forgotten = self.snapshots.iter().filter(|(id, _)| !self.roots.contains(id));
         let tree = |(id, tree): (&SnapshotId, &Option<TreeRoot>)| {

@@ -92,7 +92,7 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
 /// freed. Several processes that do this at once do the same.
 ///
 /// # Errors
-/// Those of the members; the next gc goes on.
+/// Those of the members; the next gc continues.
 pub(super) fn carry_out(
     gc: &Collector<'_>,
     id: CondemnationId,
@@ -131,10 +131,10 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
     Ok(sessions.into_iter().filter(is_ended).collect())
 }
 
-/// Puts each snapshot that stays on every member that lacks it. One whose writer died while it
-/// committed may stand on a single member; if that one were absent at the next gc, the snapshot
-/// would be unknown there, and what it needs would be deleted. Members without room for it are passed
-/// over where as many have it as make sure that a later gc meets one: gc is what makes room.
+/// Puts each snapshot that stays on every member that lacks it. If its writer died during the
+/// commit, it may be on a single member; if that one were absent at the next gc, the snapshot would
+/// be unknown there, and its data would be deleted. Members without room for it are skipped if
+/// enough have it that every later gc finds one: gc is what makes room.
 ///
 /// # Errors
 /// Those of the members.

@@ -146,7 +146,7 @@ fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
     Ok(unknown.filter(is_leftover).map(|(set, _)| set).collect())
 }
 
-/// Bytes that some packs take on the members that are there.
+/// Returns the bytes that some packs take on the present members.
 pub(super) fn bytes_of(store: &Store, packs: &[SetId]) -> u64 {
     let wanted: HashSet<[u8; 16]> = packs.iter().map(|set| set.0).collect();
     let listed = store.present().filter_map(|(_, member)| member.list(Room::Packs).ok()).flatten();

@@ -60,7 +60,7 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
     Ok(removed)
 }
 
-/// Merges runs that speak of deleted packs, so that they speak of them no more.
+/// Merges runs that list deleted packs, so that no run lists them any more.
 fn forget_in_index(gc: &Collector<'_>) -> Result<()> {
     drop_superseded(gc.store, Some(gc.session.session.id))?;
     let index = Index::load(gc.store, gc.monitor)?;

@@ -4,8 +4,8 @@
 //! are not condemned a second time; a pack without rows is never condemned, since its content is
 //! unknown; a pack that is needed for nothing but has a copy of something needed is repacked, so
 //! that the other copy is read before this one goes; one that cannot be read goes only if it has
-//! nothing but such copies. Of a chunk in several packs as many copies count as it should have: two
-//! of a page in a store without parity, one of everything else.
+//! nothing but such copies. For a chunk in several packs, as many copies count as it should have:
+//! two of a page in a store without parity, one of everything else.
 
 use std::collections::HashSet;
 
@@ -70,7 +70,7 @@ fn flush(
     show: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
 ) -> Result<()> {
     let Some(id) = id.filter(|_| !places.is_empty()) else { return Ok(()) };
-    // Two runs may speak of one pack.
+    // Two runs may list one pack.
     places.sort_unstable_by_key(|it| (it.record, it.raw_offset));
     places.dedup();
     show(Chunk { id, copies, places })?;
@@ -136,9 +136,9 @@ pub(super) fn count(
     Ok(usages)
 }
 
-/// Of a chunk in more packs than it is to have, those copies count that are in the packs which are
-/// needed the most anyway.
-/// Never one that no writer may rely on while there is another: it may lack an extent for good.
+/// If a chunk is in more packs than it should be, the copies count that are in the packs which are
+/// needed most anyway. A copy that no writer may rely on never counts while there is another: it
+/// may lack an extent for good.
 fn count_copies(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -217,8 +217,8 @@ impl Usages {
     }
 }
 
-/// The needed part of each of these packs, in their order; and pages that stand in fewer packs than
-/// they should, in none of these.
+/// Returns the needed part of each of these packs, in their order; and pages that are in fewer
+/// packs than they should be, and in none of these.
 ///
 /// # Errors
 /// When a page of the index cannot be read.

@@ -43,7 +43,7 @@ impl Collector<'_> {
     /// members wake no waiter when another process removes one.
     pub(super) fn wait(&self, mut left: impl FnMut() -> Result<Vec<Session>>) -> Result<()> {
         const PAUSES_MS: [u64; 7] = [10, 40, 100, 200, 400, 2000, 5000];
-        // A look at far members is several listings, which cost money.
+        // One check of remote members is several listings, which cost money.
         let pauses_ms = if self.store.is_far() { &PAUSES_MS[3..] } else { &PAUSES_MS[..5] };
         let began = clock::monotonic();
         let mut looked = began;

@@ -27,8 +27,8 @@ pub struct Added {
 /// interruption, running it again resumes. A member that is leaving stays when it is added.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is not empty, or lies on the disk of another member and `same_disk`
-/// is not set; [`Kind::Busy`] when another process changes the members; those of the members.
+/// [`Kind::Refused`] when it is not empty, or is on the disk of another member and `same_disk` is
+/// not set; [`Kind::Busy`] when another process changes the members; those of the members.
 pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
     if !same_disk {
         init::refuse_disk(store, place, None)?;
@@ -38,7 +38,7 @@ pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) 
     if store.state(number) != Some(MemberState::Active) {
         set_state(store, &claim, number, MemberState::Active)?;
     }
-    // It has joined, also while so many are absent that nothing new can be laid yet.
+    // It has joined even if too many members are absent for new data.
     let data = store.geometry().map_or(0, |geometry| geometry.data());
     Ok(Added { member: number, copied_objects, data })
 }

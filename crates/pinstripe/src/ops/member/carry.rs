@@ -111,7 +111,7 @@ fn slot_of(reader: &SetReader, number: usize) -> Option<usize> {
     slots.clone().find(held).or_else(|| slots.find(|slot| reader.member_of(*slot) == Some(number)))
 }
 
-/// Another member of which the extent of the same slot is sound to its last byte.
+/// Returns another member whose extent of the same slot is sound to its last byte.
 fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
     let mut others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
     others.find(|other| reader.is_sound_on(*other, slot))
@@ -141,9 +141,9 @@ pub(super) fn drop_copy(
     Ok(Moved { removed_copies: 1, ..Moved::default() })
 }
 
-/// Writes an extent on its new member, then removes it where it was. Its strips are held against
-/// their checksums, and rebuilt where they do not match. What nothing can bring back goes as it
-/// is: a move makes nothing worse.
+/// Writes an extent on its new member, then removes it from the old one. Its strips are compared
+/// with their checksums, and rebuilt where they do not match. A strip that cannot be rebuilt is
+/// copied as it is: a move makes nothing worse.
 fn bring(
     store: &Store,
     claim: &Claim,
@@ -168,7 +168,7 @@ fn bring(
             match slot {
                 Some((reader, slot)) => {
                     salvage(reader, slot, to, Replace::Never)?;
-                    // Where nothing of it can be read, nothing was written.
+                    // If no part of it can be read, nothing was written.
                     (to.len(one.name).is_ok()).then_some(slot)
                 }
                 None => {

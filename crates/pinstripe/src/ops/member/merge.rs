@@ -1,9 +1,9 @@
 //! `member merge`: snapshots of another half of the same store are brought over.
 //!
-//! Content that a snapshot needs and this half lacks is stored anew, as a backup stores it; nothing
-//! of the other half is taken as it stands, and nothing there is changed. So it can be run again
-//! and again, and interrupted anywhere: a snapshot that was brought over stays, the rest is brought
-//! the next time.
+//! Content that a snapshot needs and this half lacks is stored again, as a backup stores it; no
+//! object of the other half is copied unchanged, and nothing is changed there. So it can be run
+//! repeatedly, and interrupted anywhere: a snapshot that was brought over stays, the rest is
+//! brought over the next time.
 
 use crate::ops::backup::{Writer, end, prepare};
 use crate::pipeline::backup::{Bringing, bring};

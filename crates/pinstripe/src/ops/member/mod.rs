@@ -68,7 +68,7 @@ fn survey(store: &Store) -> Result<Vec<SetPlacement>> {
     Ok(sets.into_iter().map(|(name, holders)| SetPlacement { name, holders }).collect())
 }
 
-/// Over how many members a set was laid, where that can be told.
+/// Returns the number of members that a set was striped over, if this can be found out.
 fn width_of(store: &Store, spread: &SetPlacement) -> Option<usize> {
     let holders: Vec<_> = spread.holders.keys().copied().collect();
     geometry_of(store, spread.name, &holders).map(|geometry| geometry.members())
@@ -92,8 +92,8 @@ fn takers(store: &Store) -> Takers {
 /// The most free space of its target that a move leaves unused.
 const SPARED_MOST_BYTES: u64 = 16 << 20;
 
-/// Handles a number that is no member's. If it was one whose removal was interrupted before all
-/// labels said so, the labels are brought up to date.
+/// Handles a number that no member has. If the removal of a member with this number was interrupted
+/// before it was in all labels, the labels are brought up to date.
 fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
     if number < store.member_slots.len() && store.write_labels_with(claim)? > 0 {
         return Ok(());

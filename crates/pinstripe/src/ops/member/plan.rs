@@ -35,7 +35,7 @@ pub struct Move {
 pub struct Emptied {
     /// Moves, at most one of each set.
     pub moves: Vec<Move>,
-    /// Sets of which every taker has an extent already.
+    /// Sets that have an extent on every taker already.
     pub homeless: Vec<ExtentName>,
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn even_out(
     let mean = loads.values().sum::<u64>() / loads.len().max(1) as u64;
     let mut moves = Vec::new();
     // First only from members above the mean to those below it, so that nothing moves twice; then
-    // every move that still helps. Each round looks at every extent once for each pair of members.
+    // every move that still helps. Each round examines every extent once for each pair of members.
     let mut is_first = true;
     loop {
         let before = moves.len();

@@ -117,7 +117,7 @@ fn work(
     Ok(moved)
 }
 
-/// Over how many members each set was laid, where that can be told.
+/// Returns the number of members that each set was striped over, where this can be found out.
 fn widths(store: &Store, spreads: &[SetPlacement]) -> BTreeMap<ExtentName, usize> {
     let width = |spread: &SetPlacement| Some((spread.name, width_of(store, spread)?));
     spreads.iter().filter_map(width).collect()
@@ -132,7 +132,7 @@ fn lacking(spreads: &[SetPlacement], widths: &BTreeMap<ExtentName, usize>) -> BT
     spreads.iter().filter(|spread| !is_whole(spread)).map(|spread| spread.name).collect()
 }
 
-/// Extents of which another member has the same, of sets that have more than they should.
+/// Returns extents that another member has too, of sets that have more than they should.
 fn twins(
     store: &Store,
     spreads: &[SetPlacement],

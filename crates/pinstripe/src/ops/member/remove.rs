@@ -15,7 +15,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::label::MemberState;
 use pinstripe_member::{ExtentName, Room};
 
-/// The number of further looks at the member for extents that others put there meanwhile.
+/// The number of further listings of the member for extents that others put there meanwhile.
 const PASSES: usize = 16;
 
 /// The outcome.
@@ -29,12 +29,12 @@ pub struct RemoveOutcome {
 }
 
 /// Empties a member and strikes it out. Extents move as they are to members that have none of their
-/// set; sets that lie over all members are laid anew over the rest. After an interruption, running
-/// it again resumes; until then the member is read as before, and gets nothing new.
+/// set; sets over all members are rewritten over the rest. After an interruption, running it again
+/// resumes; until then the member is read as before, and gets nothing new.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is absent, or when sets lie over all members and some are absent;
-/// [`Kind::Locked`] when sets have to be laid anew and the key is not at hand;
+/// [`Kind::Refused`] when it is absent, or when sets are striped over all members and some are
+/// absent; [`Kind::Locked`] when sets have to be rewritten and the key is not available;
 /// [`Kind::TooManyLosses`] when too few would remain for the parity; [`Kind::Busy`] when another
 /// process changes the members; those of the members.
 pub fn remove(
@@ -78,11 +78,11 @@ pub(super) struct DrainingMember {
     pub moves: Vec<plan::Move>,
     /// Extents that stand elsewhere too.
     twins: Vec<ExtentName>,
-    /// Sets that lie over all other members, too: they are laid anew.
+    /// Sets that are on all other members too: they are rewritten.
     stuck: Vec<ExtentName>,
 }
 
-/// Looks what there is on a member.
+/// Lists the extents of a member, and plans where they move.
 ///
 /// # Errors
 /// When a member cannot be listed.
@@ -93,12 +93,12 @@ pub(super) fn plan_for(
 ) -> Result<DrainingMember> {
     let mut takers = takers(store);
     takers.members.retain(|taker| *taker != number);
-    // What was chosen to take everything either has room for it, or is full with an error.
+    // A member that was chosen to take everything either has room for it, or is full with an error.
     if let Some(number) = preferred {
         takers.room_bytes.remove(&number);
     }
     let spreads = survey(store)?;
-    // One that fell silent is not surveyed: that it has nothing is not known.
+    // A member that no longer answers is not surveyed: it may have extents.
     if store.silent().any(|silent| silent == number) {
         return Err(store.absence(number));
     }
@@ -134,7 +134,7 @@ pub(super) fn plan_for(
     Ok(DrainingMember { moves, twins, stuck })
 }
 
-/// Sets are laid anew as gc does it, which takes the key and all members.
+/// Sets are rewritten as gc does it, which needs the key and all members.
 fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
     if stuck.is_empty() {
         return Ok(());
@@ -209,8 +209,8 @@ pub(in crate::ops) fn rewrite_short_packs(
     Ok(())
 }
 
-/// Copies small objects that were put on a member after it was asked for them and before the table said
-/// that it has left. A writer looks at the table once more after it put its own, so one of the
+/// Copies small objects that were put on a member after they were read from it and before the table
+/// said that it has left. A writer reads the table once more after it put its own, so one of the
 /// two sees the other.
 pub(super) fn take_over_objects(store: &Store, monitor: &Monitor) -> Result<u64> {
     let mut outcome = RepairOutcome::default();
@@ -221,10 +221,10 @@ pub(super) fn take_over_objects(store: &Store, monitor: &Monitor) -> Result<u64>
 /// Empties a member that gets nothing new any more, until nothing is left and no backup may rely on
 /// an extent that comes later.
 ///
-/// The order is what keeps a backup safe that opened the store before: it makes its packs
-/// durable, then looks whether the member has left, then commits. Here the member has left first,
-/// and then it is looked at once more. So either that look finds the packs, or the backup sees
-/// that the member has left and does not commit.
+/// This order keeps a backup safe that opened the store before: it makes its packs durable, then
+/// checks whether the member has left, then commits. Here the member leaves first, and then it is
+/// listed once more. So either that listing finds the packs, or the backup sees that the member has
+/// left and does not commit.
 pub(super) fn empty(
     store: &mut Store,
     claim: &Claim,

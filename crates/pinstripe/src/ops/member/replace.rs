@@ -28,23 +28,23 @@ pub struct Replaced {
     pub rebuilt_extents: u64,
     /// Small objects copied.
     pub copied_objects: u64,
-    /// Extents of which nothing can bring back some rows; all else of them was rebuilt.
+    /// Extents with rows that nothing can bring back; their other rows were rebuilt.
     pub lost_extents: u64,
     /// Chunks that nothing can bring back, and that the store no longer counts as stored: a backup
     /// stores them again if its sources still have them.
     pub given_up_chunks: u64,
 }
 
-/// Puts a new member, in a directory missing or empty, in the place of another: extents that are
-/// there are moved, the others are rebuilt, also where the old member is there and lacks them. Rows that
-/// nothing can bring back do not keep it from being replaced: all others get their parity again, the old
-/// member leaves, and the paths that are hurt are named ([`anew`]). After an interruption, running it
+/// Replaces a member by a new one, in a directory that is missing or empty: extents that can be
+/// read are moved, the others are rebuilt, also where the old member is present and lacks them.
+/// Rows that nothing can bring back do not prevent this: all others get their parity again, the old
+/// member leaves, and the damaged paths are reported ([`anew`]). After an interruption, running it
 /// again with the same directory resumes.
 ///
 /// # Errors
 /// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
-/// or lies on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when
-/// another process changes the members; those of the members.
+/// or is on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when another
+/// process changes the members; those of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,
@@ -96,8 +96,8 @@ struct Rebuilt {
     lost: Option<Error>,
 }
 
-/// Makes the old member's slots that no member holds anew on the new one, several sets at a time. Every
-/// strip is read once and held against its checksum. Returns the packs of which rows are lost.
+/// Rebuilds on the new member the old member's slots that no member holds, several sets at a time.
+/// Every strip is read once and compared with its checksum. Returns the packs with lost rows.
 fn rebuild(
     store: &Store,
     claim: &Claim,

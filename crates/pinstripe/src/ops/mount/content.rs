@@ -126,7 +126,7 @@ impl Content {
         self.send(pages, inode, entry, plan);
     }
 
-    /// Takes in what a program says of its reads.
+    /// Applies a program's hint about its reads.
     pub(super) fn hint(&self, pages: &Pages, inode: u64, entry: &Entry, hint: Hint, next: u64) {
         let plan = self.readers.hint(inode, self.bounds(entry), hint, next);
         self.send(pages, inode, entry, plan);
@@ -139,7 +139,7 @@ impl Content {
         }
     }
 
-    /// Sends for the records of a range. What cannot be found is left to the read itself.
+    /// Prefetches the records of a range. Errors are left to the read itself.
     pub(super) fn fetch_ahead(&self, pages: &Pages, inode: u64, entry: &Entry, range: Range<u64>) {
         let Ok(pieces) = pieces(pages, entry, &range) else { return };
         let mut seen = BTreeSet::new();
@@ -157,7 +157,7 @@ impl Content {
         self.runner.ahead(wanted);
     }
 
-    /// What is known of the readers of so many files, the one that was read last first.
+    /// Returns the state of the readers of up to `files` files, the most recently read file first.
     pub(super) fn report(&self, files: usize) -> Vec<ReadersOfObject> {
         self.readers.report(files)
     }

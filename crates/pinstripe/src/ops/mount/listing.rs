@@ -1,8 +1,8 @@
 //! Directories of a snapshot: finding a name, and listing.
 //!
-//! Entries stand in path order, so all that lies below a directory follows it. The next entry of a
+//! Entries are in path order, so everything below a directory follows it. The next entry of a
 //! directory is therefore the next entry, or the first one behind a subdirectory; where a
-//! subdirectory goes beyond its page, the nodes of the tree lead past it.
+//! subdirectory extends beyond its page, the nodes of the tree lead past it.
 
 use std::cmp::Ordering;
 
@@ -25,8 +25,9 @@ impl SnapshotTree {
     /// Lists a directory of the mount itself. Places are positions in the order of names.
     pub(super) fn list_own(&self, number: u64, from: u64, take: TakeEntry<'_>) -> Result<()> {
         let top = self.top();
-        let children =
-            top.children(number).ok_or_else(|| Error::new(Kind::Usage, "this is no directory"))?;
+        let children = top
+            .children(number)
+            .ok_or_else(|| Error::new(Kind::Usage, "this is not a directory"))?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         for (at, (name, child)) in children.iter().enumerate().skip(from) {
             let Some(node) = self.own_node(&top, child) else { continue };
@@ -59,7 +60,7 @@ impl SnapshotTree {
             }
             let (name, child) = child_of(entry_path, &path);
             let behind = self.behind(&root, &found, &entry_path[..child], &mut is_lost);
-            // A root that was made up may tell of fewer entries than there are: the end is behind all.
+            // A forged root may state fewer entries than there are: the end is behind all.
             let end = root.entries.max(found.number().saturating_add(1));
             let place = behind.as_ref().map_or(end, Found::number).saturating_add(1);
             if is_name(name)
@@ -147,8 +148,8 @@ impl SnapshotTree {
         child: &[u8],
         is_lost: &mut bool,
     ) -> Option<Found> {
-        // Pages that contradict their nodes, or stand in many places, could lead back: a listing would
-        // never end.
+        // Pages that contradict their nodes, or are in several positions, could lead back: a
+        // listing would never end.
         let next = self.next_child(root, found, child, is_lost)?;
         let is_later = compare_paths(&next.entry().path, &found.entry().path) == Ordering::Greater;
         if is_later && next.number() > found.number() {

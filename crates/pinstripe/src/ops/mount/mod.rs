@@ -1,9 +1,9 @@
 //! `mount`: all snapshots of a store as a read-only tree of files.
 //!
-//! Inode numbers say where an entry is in its snapshot (`inode.rs`), so nothing is remembered per
-//! file that was looked at. Pages of trees are read at any place (`pages.rs`); the bytes of files
-//! come from records that are read ahead (`content.rs`). Names that no path can have, from a tree
-//! that was made up, are not shown.
+//! Inode numbers say where an entry is in its snapshot (`inode.rs`), so no memory is needed per
+//! file that was accessed. Pages of trees are read at any place (`pages.rs`); the bytes of files
+//! come from records that are prefetched (`content.rs`). Names that no path can have, from a forged
+//! tree, are not shown.
 
 mod content;
 mod inode;
@@ -230,7 +230,7 @@ impl SnapshotTree {
                 let found = self.entry(ordinal, number)?;
                 match found.entry().meta.kind {
                     FileKind::Directory => Ok((ordinal, found.entry().path.clone())),
-                    _ => Err(Error::new(Kind::Usage, "this is no directory")),
+                    _ => Err(Error::new(Kind::Usage, "this is not a directory")),
                 }
             }
             Inode::Implied { ordinal, number, depth } => {
@@ -251,7 +251,7 @@ impl FileTree for SnapshotTree {
             let child = top.children(number).and_then(|children| children.get(name));
             return child.and_then(|child| self.own_node(&top, child)).ok_or_else(gone);
         }
-        // A path is no name, even where there is such a path.
+        // A path is not a name, even if the path exists.
         if name.contains(&b'/') || name.is_empty() {
             return Err(gone());
         }
@@ -323,10 +323,10 @@ impl FileTree for SnapshotTree {
                 let found = self.entry(ordinal, number)?;
                 match found.entry().meta.kind {
                     FileKind::Symlink => Ok(found.entry().target.clone()),
-                    _ => Err(Error::new(Kind::Usage, "this is no symbolic link")),
+                    _ => Err(Error::new(Kind::Usage, "this is not a symbolic link")),
                 }
             }
-            _ => Err(Error::new(Kind::Usage, "this is no symbolic link")),
+            _ => Err(Error::new(Kind::Usage, "this is not a symbolic link")),
         }
     }
 
@@ -379,5 +379,5 @@ fn gone() -> Error {
 }
 
 fn no_file() -> Error {
-    Error::new(Kind::Usage, "this is no file")
+    Error::new(Kind::Usage, "this is not a file")
 }

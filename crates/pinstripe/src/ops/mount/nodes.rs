@@ -1,4 +1,4 @@
-//! What the numbers of a mount name, as stat(2) tells of it.
+//! The files behind the inode numbers of a mount, as stat(2) reports them.
 
 use super::inode::Inode;
 use super::pages::Found;

@@ -1,8 +1,8 @@
 //! Files that are read one after the other in the order of the tree: the next ones are fetched ahead.
 //!
 //! Several programs walk at once, or one walks through two snapshots (`diff -r`), so that each walk
-//! has its own place. There is a bounded number of walks; files read in no order begin walks that go
-//! nowhere, and these make room before those that went on.
+//! has its own place. The number of walks is bounded; files read in no order begin walks that do
+//! not advance, and these are evicted before walks that do.
 
 use super::SnapshotTree;
 use pinstripe_base::sync::lock;
@@ -15,11 +15,11 @@ use std::ops::Range;
 const FILES_IN_ORDER: u32 = 3;
 /// Entries between two files that are still read in the order of the tree.
 const NEAR_ENTRIES: u64 = 64;
-/// Entries of which the content is fetched ahead.
+/// Entries whose content is prefetched.
 const ENTRIES_AHEAD: u64 = 256;
 /// Walks that are known at once.
 const WALKS: usize = 32;
-/// The object in whose name files are fetched that no one has opened.
+/// The object to which the prefetching of unopened files is charged.
 const FILES_AHEAD: u64 = u64::MAX;
 
 /// One way through a snapshot.
@@ -32,7 +32,7 @@ struct Walk {
     files: u32,
     /// The first entry that was not fetched ahead.
     next: u64,
-    /// It went on since the hand of the clock passed.
+    /// It advanced since the hand of the clock passed.
     is_recent: bool,
 }
 
@@ -49,7 +49,7 @@ impl ReadOrder {
         let is_near = |walk: &Walk| {
             walk.ordinal == ordinal && walk.last <= number && number - walk.last <= NEAR_ENTRIES
         };
-        // Of walks that are near each other, the one that has come furthest.
+        // The furthest of the walks near each other advances.
         let near = self.walks.iter_mut().filter(|walk| is_near(walk));
         let Some(walk) = near.max_by_key(|walk| walk.last) else {
             let next = number + 1;
@@ -57,7 +57,7 @@ impl ReadOrder {
             return None;
         };
         walk.is_recent = true;
-        // The same file once more is no step.
+        // Reading the same file again does not advance.
         walk.files += u32::from(walk.last < number);
         walk.last = number;
         if walk.files < FILES_IN_ORDER {
@@ -72,7 +72,7 @@ impl ReadOrder {
         Some(ahead)
     }
 
-    /// Puts a walk in a free place, or in that of the first one that did not go on of late.
+    /// Puts a walk in a free place, or in that of the first one that has not advanced recently.
     fn begin(&mut self, walk: Walk) {
         if self.walks.len() < WALKS {
             self.walks.push(walk);

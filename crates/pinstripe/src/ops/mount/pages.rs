@@ -22,7 +22,7 @@ use pinstripe_member::format::tree::{
     Child, HEIGHT_MAX, compare_paths, decode_node, is_at_or_below,
 };
 
-/// Bytes of memory for each entry of a decoded page, beside its path and its chunks.
+/// Bytes of memory for each entry of a decoded page, in addition to its path and its chunks.
 const ENTRY_BYTES: usize = 250;
 
 /// One decoded object of a tree.
@@ -59,7 +59,7 @@ impl Found {
         self.later(self.at + 1)
     }
 
-    /// The first entry behind all that lies below `path`, when this page has it.
+    /// Returns the first entry behind everything below `path`, if this page has it.
     pub(super) fn behind(&self, path: &[u8]) -> Option<Found> {
         let Decoded::Page(entries) = &*self.page else { return None };
         let before = entries[self.at..].partition_point(|entry| is_before(&entry.path, path, true));
@@ -79,13 +79,13 @@ pub(super) struct Lost {
     pub(super) error: Error,
 }
 
-/// Whether a path comes before another one, or before all that lies below that one.
+/// Whether a path comes before another one, or before everything below that one.
 fn is_before(path: &[u8], other: &[u8], is_past_all: bool) -> bool {
     compare_paths(path, other) == Ordering::Less || (is_past_all && is_at_or_below(path, other))
 }
 
-/// Which of the children of a node, of which the first begins with an entry of this number, and with
-/// which entry that one begins.
+/// Chooses a child of a node. Takes the children and the number of the entry that the first begins
+/// with; returns a child's position, and the number of the entry that it begins with.
 type Choose<'c> = &'c mut dyn FnMut(&[Child], u64) -> (usize, u64);
 
 /// Asks about a page of a tree, by its name alone or with its entries.
@@ -130,7 +130,7 @@ impl Pages {
         Ok((at < entries.len()).then_some(Found { page, at, first }))
     }
 
-    /// The first entry from `path` on, or the first one behind all that lies below it.
+    /// Returns the first entry from `path` on, or the first one behind everything below it.
     pub(super) fn seek(
         &self,
         root: &TreeRoot,
@@ -172,14 +172,14 @@ impl Pages {
         Err(Lost { end: first.saturating_add(child.entries.max(1)), error })
     }
 
-    /// Gives every page of a tree to `look`, first its name alone, to ask whether to read it, and
-    /// then its entries; it returns whether to go on. Keeps none of them. Returns whether all could
-    /// be read.
+    /// Gives every page of a tree to `look`: first its name alone, to ask whether to read it, and
+    /// then its entries; `look` returns whether to continue. Keeps none of them. Returns whether
+    /// all could be read.
     pub(super) fn look_through(&self, root: &TreeRoot, look: LookAtPage<'_>) -> bool {
         let mut reader = ChunkReader::new(self.packs, self.index);
         let (mut open, mut nodes) = (vec![(root.id, root.height.min(HEIGHT_MAX))], HashSet::new());
         while let Some((id, height)) = open.pop() {
-            // In a tree that was made up a node may stand in many places.
+            // In a forged tree a node may be in several positions.
             if (height > 0 && !nodes.insert(id)) || (height == 0 && !look(&id, None)) {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! Extended attributes that programs ask for of every entry, and whether any snapshot has one.
 //!
-//! A backup counts them; the trees of snapshots that were made before it did are looked through,
-//! page by page, each page once, where that costs no requests to a far member. As long as it is not
-//! known that there is none, programs hear of each entry by itself: that is slow and never wrong.
+//! A backup counts them. The trees of snapshots that were made before it did are scanned, page by
+//! page, each page once, unless that costs requests to a remote member. Until it is known that
+//! there is none, programs get an answer for each entry: that is slow and never wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ use pinstripe_member::format::snapshot::Snapshot;
 /// Pages that are remembered as looked through: more are not looked through again for nothing.
 const PAGES: usize = 1 << 18;
 
-/// What is known of some entries.
+/// Which of these attributes some entries have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Presence {
     acls: bool,
@@ -75,7 +75,7 @@ impl SnapshotTree {
         is_open && !self.store.is_far()
     }
 
-    /// Looks through the trees of which no one has counted. Ends early when `stop` is set.
+    /// Scans the trees without counts. Ends early when `stop` is set.
     pub(super) fn scan_attributes(&self, stop: &AtomicBool) {
         if !self.note_attributes() {
             return;

@@ -15,7 +15,7 @@ use pinstripe_member::{MemberReads, ReadMeter, SharedMember, TimedMember};
 pub struct MemberMeters(Vec<(u32, PathBuf, Arc<ReadMeter>)>);
 
 impl MemberMeters {
-    /// Puts a meter before each member that is there.
+    /// Puts a meter before each present member.
     pub fn put_before(store: &mut Store) -> Self {
         let mut meters = Vec::new();
         for (number, slot) in (0..).zip(&mut store.member_slots) {
@@ -39,12 +39,12 @@ impl SnapshotTree {
         self.content.usage()
     }
 
-    /// The readers of so many files, each with the path in its snapshot and the size of the file; the
-    /// file that was read last first.
+    /// Returns the readers of up to `files` files, each with the path in its snapshot and the size
+    /// of the file; the most recently read file first.
     pub fn readers(&self, files: usize) -> Vec<(Vec<u8>, u64, ReadersOfObject)> {
         let named = |readers: ReadersOfObject| {
             let Inode::Entry { ordinal, number } = Inode::of(readers.object) else { return None };
-            // Of a snapshot that was forgotten nothing is told any more.
+            // The readers of a forgotten snapshot are not reported.
             let found = self.entry(ordinal, number).ok()?;
             let entry = found.entry();
             Some((entry.path.clone(), entry.size, readers))

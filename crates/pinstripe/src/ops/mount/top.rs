@@ -18,7 +18,7 @@ use pinstripe_member::format::snapshot::Snapshot;
 /// Makes the name of a snapshot from the second in which it began.
 pub type NameOfTime = fn(i64) -> String;
 
-/// What stands under a name.
+/// The object under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Child {
     Directory(u64),
@@ -32,7 +32,7 @@ pub(super) enum Child {
 #[derive(Debug, Clone, Default)]
 struct Own {
     children: BTreeMap<Vec<u8>, Child>,
-    /// Of a link.
+    /// The target of a link.
     target: Vec<u8>,
     seconds: i64,
 }
@@ -160,13 +160,13 @@ impl Top {
         self.shown.get(usize::try_from(ordinal).ok()?.checked_sub(1)?)
     }
 
-    /// The children of a directory; `None` for what is none.
+    /// Returns the children of a directory; `None` if it is not a directory.
     pub(super) fn children(&self, number: u64) -> Option<&BTreeMap<Vec<u8>, Child>> {
         let own = self.own(number)?;
         own.target.is_empty().then_some(&own.children)
     }
 
-    /// The target of a link; `None` for what is none.
+    /// Returns the target of a link; `None` if it is not a link.
     pub(super) fn target(&self, number: u64) -> Option<&[u8]> {
         let own = self.own(number)?;
         (!own.target.is_empty()).then_some(&own.target[..])

@@ -1,13 +1,14 @@
 //! `versions/PATH/.../NAME@TIME`: every version of every file side by side.
 //!
-//! A directory has the names of that directory in all snapshots. What is no directory stands there
-//! once for each version that a restore would tell from the others, as `NAME@TIME`: TIME is that of
-//! the first snapshot shown that holds it. The catalog tells which snapshots those are; what is
-//! shown of a version is the entry itself, with its inode, so that it is the same file as below
-//! `hosts/`. A catalog that is wrong leaves out versions and shows no wrong ones.
+//! A directory has the names of that directory in all snapshots. An entry that is not a directory
+//! appears once for each version that a restore would distinguish, as `NAME@TIME`: TIME is that of
+//! the first snapshot shown that holds it. The catalog knows which snapshots those are; a version
+//! is shown as the entry itself, with its inode, so that it is the same file as below `hosts/`. A
+//! wrong catalog leaves out versions, but shows no wrong ones.
 //!
-//! The catalog is brought up to date by the thread that calls [`SnapshotTree::work`], once a
-//! program has looked here; a program that looks before it is ready waits a moment, and then gets EAGAIN.
+//! The thread that calls [`SnapshotTree::work`] brings the catalog up to date, once a program has
+//! accessed this directory; a program that comes before it is ready waits a moment, and then gets
+//! EAGAIN.
 
 mod directories;
 mod names;
@@ -38,9 +39,9 @@ pub(super) enum Shown {
 }
 
 impl SnapshotTree {
-    /// Brings the catalog up to date, when a program has looked into `versions` and it is not, and
-    /// ends early when `stop` is set. A caller that waits for it is told why it failed, and so is the
-    /// monitor, once for each reason.
+    /// Brings the catalog up to date if a program has accessed `versions` and it is outdated; ends
+    /// early when `stop` is set. A failure is reported to the callers that wait, and to the monitor
+    /// once for each reason.
     pub(super) fn bring_up_to_date(&self, stop: &AtomicBool) {
         let Some(versions) = &self.versions else { return };
         // Asked before the catalog is: what changes meanwhile is caught up with next time.
@@ -196,8 +197,8 @@ impl SnapshotTree {
         Ok(directory.into_iter().chain(versions).collect())
     }
 
-    /// The versions of a name that is no directory, each with the name that it is shown under,
-    /// oldest first.
+    /// Returns the versions of a name that is not a directory, each with the name that it is shown
+    /// under, oldest first.
     fn versions_of(
         &self,
         catalog: &Catalog,

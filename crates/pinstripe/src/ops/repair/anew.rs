@@ -1,11 +1,12 @@
-//! Packs that parity cannot repair, and pages that lack their second copy: laid anew, as gc does it.
+//! Packs that parity cannot repair, and pages that lack their second copy: rewritten, as gc does
+//! it.
 //!
-//! What can be read of such a pack is written into new packs. A chunk that nothing can bring back is
-//! *given up*: the pack goes without it, so that the store no longer counts it as stored, and a backup
-//! whose source still has it stores it again. Paths that are hurt are named first.
+//! The readable data of such a pack is written into new packs. A chunk that nothing can bring back
+//! is *given up*: the new packs do not have it, so that the store no longer counts it as stored,
+//! and a backup whose source still has it stores it again. Damaged paths are reported first.
 //!
-//! Invariants: a pack goes only when everything needed of it was read and found sound, in it or
-//! elsewhere, and stands in new packs, or is given up; a chunk is given up only with the key, while
+//! Invariants: a pack goes only when all needed data in it was read and found sound, in it or
+//! elsewhere, and is in new packs, or is given up; a chunk is given up only with the key, while
 //! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]);
 //! if anything prevents that, nothing is removed, and the damage is reported as it is.
 //!
@@ -31,15 +32,15 @@ use pinstripe_member::{ExtentName, Room};
 /// The outcome for packs that parity cannot repair.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::ops) struct Settled {
-    /// Packs that were laid anew.
+    /// Packs that were rewritten.
     pub relaid_packs: u64,
-    /// Damaged extents of packs that stay, or of which something was given up.
+    /// Damaged extents of packs that stay, or of packs with chunks that were given up.
     pub lost_extents: u64,
     /// Chunks that were given up.
     pub given_up_chunks: u64,
 }
 
-/// Lays anew what can be; names what is lost, and gives it up.
+/// Rewrites packs where possible; reports what is lost, and gives it up.
 pub(in crate::ops) fn settle(
     store: &Store,
     unmended: Vec<Unmended>,
@@ -78,15 +79,15 @@ pub(in crate::ops) fn settle(
     Ok(settled)
 }
 
-const GIVEN_UP: &str = "all else of the pack was laid anew; back up again: what the sources still have \
-                        is stored again, and snapshots that lack it are whole then";
+const GIVEN_UP: &str = "the rest of the pack was rewritten; back up again: data that the sources \
+                        still have is stored again, and completes the snapshots that lack it";
 
 fn warn(monitor: &Monitor, error: &Error) {
     let advice = "run it again, or see what is lost with: pinstripe check --read-data";
     monitor.warning("packs", cannot(error).advice(advice));
 }
 
-/// Packs of which something was given up, and how many chunks.
+/// Packs with chunks that were given up, and the number of those chunks.
 #[derive(Default)]
 struct GivenUp {
     packs: HashSet<SetId>,
@@ -141,8 +142,8 @@ fn cannot(error: &Error) -> Error {
     Error::new(error.kind(), what)
 }
 
-/// Lays packs anew of which nothing is lost, gives up those that no run and no snapshot needs, and
-/// makes second copies of pages that lack them; returns the packs that are gone.
+/// Rewrites packs that lost nothing, gives up those that no run and no snapshot needs, and makes
+/// second copies of pages that lack them; returns the packs that are gone.
 fn lay_anew(
     store: &Store,
     unmended: &[Unmended],
@@ -158,8 +159,7 @@ fn lay_anew(
         let mut chunks = ChunkReader::new(&packs, &index);
         let bad: Vec<BadPack> = whole.iter().copied().map(BadPack::doubtful).collect();
         let (_, hurt) = lost_chunks(&index, &mut chunks, &bad)?;
-        // A pack that no run names is offered all the same: gc lets it go only if no snapshot needs
-        // it.
+        // A pack that no run lists is offered too: gc deletes it only if no snapshot needs it.
         whole.retain(|set| !hurt.contains(set) || !is_known[set]);
     }
     if !whole.is_empty() {

@@ -13,7 +13,7 @@ use pinstripe_base::units::parse_size;
 pub enum Portion {
     /// Thousandths of a percent of all.
     MilliPercent(u64),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
@@ -105,7 +105,7 @@ impl Throttle {
         Throttle { rate, began: clock::monotonic(), bytes: AtomicU64::new(0) }
     }
 
-    /// Waits until so many bytes more are due.
+    /// Counts `bytes` as read, and waits until they are due.
     pub(super) fn took(&self, bytes: u64) {
         let Some(rate) = self.rate else { return };
         let all = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;

@@ -42,7 +42,7 @@ use pinstripe_io::pool::each;
 pub const SAVE_BYTES_DEFAULT: u64 = GIB;
 /// And it is written this often, however slowly it goes.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
-/// Sets that are worked on between two looks at the budget, for each worker.
+/// Sets that are worked on between two checks of the budget, for each worker.
 const SETS_PER_WORKER: usize = 2;
 
 /// Options of a scrub.

@@ -1,9 +1,9 @@
 //! Small objects: permanent ones are whole on every member, or are copied from another one.
 //!
 //! Marks, sessions and steps of deletion come and go. Whether one is missing or was just removed
-//! cannot be told from outside, and bringing one back could delete a snapshot that is wanted again:
-//! they are left to the verbs that read them, which accept any sound copy. A damaged copy of a
-//! permanent one is reported, for repair.
+//! cannot be known from outside, and bringing one back could delete a snapshot that is wanted
+//! again: they are left to the verbs that read them, which accept any sound copy. A damaged copy of
+//! a permanent object is reported, for repair.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,7 @@ pub(super) struct Item {
 pub(super) struct Survey {
     /// In the order in which they are verified.
     pub(super) sets: Vec<Item>,
-    /// Packs that an index run speaks of: their writers have ended.
+    /// Packs that an index run lists: their writers have ended.
     indexed: HashSet<SetId>,
     /// Writers are at work: a set that no index run names may be unfinished.
     writers: bool,

@@ -54,8 +54,8 @@ pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<ScrubStatus>
     for item in &survey.sets {
         let share = usize::from(item.set.0[0]);
         let in_open = item.set.0[0] == state.cursor.0[0] && item.set <= state.cursor;
-        // Sets that came after the share was verified count as never verified: of all that are
-        // there now, no more can have been verified than were there then.
+        // Sets that came after the share was verified count as never verified: no more of the
+        // present sets can have been verified than existed then.
         let known = match in_open && open.began_seconds != 0 {
             true => &mut open,
             false => &mut left[share],

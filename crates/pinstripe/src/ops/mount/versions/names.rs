@@ -12,7 +12,7 @@ const NAME_MAX: usize = 255;
 const BEHIND_BYTES: usize = 1 + 32 + 1 + 8;
 /// Bytes of a long name that are kept; a hash of all of it follows.
 const KEPT_BYTES: usize = NAME_MAX - BEHIND_BYTES - HASH_BYTES - 1;
-/// Stands between those.
+/// Separates the two.
 const CUT: u8 = b'~';
 /// Digits of the hash.
 const HASH_BYTES: usize = 16;
@@ -51,8 +51,8 @@ fn looks_cut(name: &[u8]) -> bool {
     name.len() == KEPT_BYTES + 1 + HASH_BYTES && name[KEPT_BYTES] == CUT
 }
 
-/// What may be the name of the file whose version is shown under `name`: it may have any number of
-/// '@' of its own, and the time too.
+/// Returns the possible names of the file whose version is shown under `name`: both the file name
+/// and the time may contain '@'.
 pub(super) fn bases(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = name.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@');
     ends.map(|(at, _)| &name[..at]).filter(|base| !base.is_empty())

@@ -15,12 +15,12 @@ use pinstripe_base::id::{SnapshotId, StoreId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Wake, lock, wait_timeout};
 
-/// The time for which programs wait for a catalog that is being brought up to date, from when the
-/// first one asked: small ones are ready by then, and the rest of the mount stands still no longer.
+/// The time for which programs wait for a catalog that is being brought up to date, from the first
+/// request on: small ones are ready by then, and the rest of the mount is not delayed longer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Names that a listing can go on from at once.
+/// Names from which a listing can continue at once.
 const CURSORS: usize = 1024;
-/// Connections that are kept for the next look.
+/// Connections that are kept for the next request.
 const CONNECTIONS: usize = 8;
 
 /// Whether there is a view, and who waits for one.
@@ -85,7 +85,7 @@ impl VersionsState {
         }
     }
 
-    /// What is to be done, with the top as it is after so many changes.
+    /// Returns the work that is due, with the top after `changes` changes.
     pub(super) fn due(&self, changes: u32) -> Option<Due> {
         let asked = lock(&self.asked);
         let is_due = match &asked.view {
@@ -110,7 +110,7 @@ impl VersionsState {
             }
             Err(error) => {
                 let told = error.duplicate();
-                // What was shown before is still true of the snapshots that are left.
+                // The view shown before is still valid for the snapshots that are left.
                 asked.failed = Some(error).filter(|_| asked.view.is_none());
                 Err(told)
             }
@@ -129,7 +129,7 @@ impl VersionsState {
     }
 }
 
-/// What is to be done with the catalog.
+/// The work that the catalog needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     /// It is brought up to date.
@@ -141,11 +141,11 @@ pub(super) enum Due {
 /// One state of the catalog.
 pub(in super::super) struct View {
     number: u32,
-    /// Changes of the top that it knows of.
+    /// The number of changes of the top when it was made.
     changes: u32,
     place: PathBuf,
     file: Option<(u64, u64)>,
-    /// Of each only the snapshots that are shown.
+    /// Each with only the snapshots that are shown.
     series: Vec<Series>,
     ordinals: HashMap<SnapshotId, u64>,
     newest: i64,
@@ -161,7 +161,7 @@ pub(super) struct VersionOfFile<'v> {
 }
 
 impl View {
-    /// Brings the catalog up to date and looks at it.
+    /// Brings the catalog up to date and reads it.
     pub(super) fn make(
         due: Due,
         stop: &AtomicBool,
@@ -259,7 +259,7 @@ impl View {
     }
 }
 
-/// Where a listing can go on.
+/// A position from which a listing can continue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cursor {
     /// Entries before the name.
@@ -286,7 +286,7 @@ impl Cursors {
         })
     }
 
-    /// Remembers that a name of a directory has so many entries before it.
+    /// Remembers that a name of a directory has `place` entries before it.
     pub(super) fn keep(&mut self, directory: u64, place: u64, name: &[u8]) {
         if self.names.insert((directory, place), name.to_vec()).is_none() {
             self.oldest.push_back((directory, place));
