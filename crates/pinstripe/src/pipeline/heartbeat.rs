@@ -1,7 +1,7 @@
 //! The thread that puts the heartbeats of a session while something is done for it.
 //!
-//! Invariant: it stops with what it stands beside, and when the session was ended by another
-//! process; a heartbeat that cannot be put is put at the next interval.
+//! Invariant: it stops when the work ends, and when another process ended the session; a heartbeat
+//! that cannot be put is put at the next interval.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::store::Store;
 use crate::store::heartbeats::{self, HEARTBEAT_EVERY};
 use crate::store::sessions::OpenSession;
 
-/// Does `work` with heartbeats beside it.
+/// Runs `work` while a thread puts heartbeats.
 pub fn beside<T>(store: &Store, session: &OpenSession<'_>, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         // Dropped when the work ends, in success or failure: that wakes the thread.

@@ -17,17 +17,18 @@ pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
 /// Times the queue of a near member, in bytes, that the extents of a far one may take on their way, of
 /// several members: of one alone as much as its queue, which is a quarter of all memory then.
 pub(crate) const LANE_SHARE: u64 = 2;
-/// Chunks in packs that no index run speaks of yet; then one is written, and their claims end.
+/// Chunks in packs that no index run lists yet; at this number one is written, and their claims
+/// end.
 pub(crate) const PUBLISH_CHUNKS: usize = 256 << 10;
 const PUBLISH_PACKS: usize = 256;
-/// The interval at which a backup looks at other writers: the file systems of the members wake
-/// no writer when another process, perhaps on another host, changes something.
+/// The interval at which a backup lists other writers' objects: the file systems of the members
+/// wake no writer when another process, perhaps on another host, changes something.
 pub(crate) const WATCH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
-/// The same where a look costs requests to a far member: a `gc` waits for three of them.
+/// The same where a listing costs requests to a remote member: a `gc` waits for three of them.
 pub(crate) const WATCH_INTERVAL_FAR: std::time::Duration = std::time::Duration::from_secs(30);
 /// The time that a computing thread asks to run for before another takes the processor.
 pub(crate) const TURN: std::time::Duration = std::time::Duration::from_millis(50);
-/// Merges of index runs with at most so many rows are finished also when the backup is.
+/// Merges of index runs with at most this many rows are finished even after the backup.
 pub(crate) const MERGE_ROWS: u64 = 1 << 20;
 /// Data records are closed at this many raw bytes (decision 0005).
 pub(crate) const RECORD_RAW_BYTES: usize = 512 << 10;
@@ -47,9 +48,9 @@ pub(crate) const SEGMENT_BYTES: usize = 4 << 20;
 pub(crate) const PLAN_CHUNKS: usize = 32 << 10;
 /// Files with several chunks planned at a time by restore: bounds the number of open files.
 pub(crate) const PLAN_OPEN_FILES: usize = 256;
-/// Of far members: bytes between two wanted records that are fetched with them.
+/// For remote members: bytes between two wanted records that are fetched with them.
 pub(crate) const SPAN_GAP_BYTES: u64 = 256 << 10;
-/// Spans that the room for what is fetched ahead must hold at least.
+/// Spans that the room for prefetched data must hold at least.
 pub(crate) const SPANS_AHEAD: u64 = 8;
 /// Records in spans, fetched or not, that may wait for a decoder.
 pub(crate) const SPAN_TASKS: usize = 4096;
@@ -76,8 +77,8 @@ pub struct Limits {
     /// Bytes of strips waiting for one member's writer: while a member syncs a pack, the next one
     /// must find room, or all workers wait for that disk.
     pub strip_queue_bytes: usize,
-    /// Packs that no index run speaks of yet; then one is written. Other hosts open each such pack
-    /// to learn what is in it.
+    /// Packs that no index run lists yet; at this number one is written. Other hosts open each such
+    /// pack to learn what is in it.
     pub publish_packs: usize,
     memory_bytes: u64,
 }
@@ -96,9 +97,9 @@ impl Limits {
         (self.strip_queue_bytes / strip_bytes as usize).clamp(2, 1024)
     }
 
-    /// Threads that look at whole stripe sets: as many as there are workers, or as a far member
-    /// answers side by side, if there is memory for what each reads of all members, and for so much
-    /// more.
+    /// Returns the number of threads that read complete stripe sets: the number of workers, or the
+    /// number of parallel reads of a remote member if that is larger and memory suffices for the
+    /// windows of all members and `more_bytes` for each.
     pub(crate) fn set_readers(&self, store: &Store, more_bytes: u64) -> usize {
         let far = store.present().filter_map(|(_, member)| member.caps().far);
         let Some(reads) = far.map(|far| far.reads).max() else { return self.workers };

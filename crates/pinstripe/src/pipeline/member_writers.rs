@@ -1,16 +1,16 @@
-//! One writer thread per member, fed through a bounded queue; a member that is far away has lanes
-//! beside it, which seal extents.
+//! One writer thread per member, fed through a bounded queue. A remote member also has lanes, which
+//! seal extents.
 //!
-//! Invariants: commands for one member are carried out in the order given, but for seals, of which
-//! a far member carries out several at once: whatever is no extent waits for them; a member that fails is
-//! left out from then on: later sets are laid over the rest; the run continues as long as no more
-//! members have failed, are absent or were cut short than parity replaces; a failed fsync is never
-//! retried: the member is given up.
+//! Invariants: commands for one member are carried out in the order given, except that a remote
+//! member carries out several seals at once, and everything other than extents waits for them; a
+//! member that fails is left out from then on: later sets are striped over the rest; the run
+//! continues as long as no more members have failed, are absent or were cut short than parity
+//! replaces; a failed fsync is never retried: the member is given up.
 //!
 //! A set is begun only on members with room for its extent ([`room`]): a pack is shorter where room
 //! is short, and a member without room takes no set, but still takes small objects. A set that lost
-//! an extent while it was open is listed as *short* ([`MemberWriters::is_short`]), so that it can be
-//! laid again before anything refers to it.
+//! an extent while it was open is listed as *short* ([`MemberWriters::is_short`]), so that it can
+//! be written again before anything refers to it.
 
 mod lanes;
 mod room;
@@ -112,8 +112,8 @@ struct Shared<'a> {
 }
 
 impl<'a> MemberWriters<'a> {
-    /// Starts a writer for each member that is there, each with a queue of `strips_queued`. They
-    /// end when the writers are dropped.
+    /// Starts a writer for each present member, each with a queue of `strips_queued`. They end when
+    /// the writers are dropped.
     pub fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         store: &'a Store,

@@ -19,7 +19,7 @@ use pinstripe_member::format::record::{RecordHead, RecordKind};
 use pinstripe_member::format::stripe_set::SetKind;
 use pinstripe_stripe::stripe::SetWriter;
 
-/// A record ready to be laid into a pack.
+/// A record ready to be written into a pack.
 pub struct FinishedRecord {
     /// Its head.
     pub head: RecordHead,
@@ -32,8 +32,8 @@ pub struct FinishedRecord {
 pub enum Laying {
     /// Into packs over all members.
     Striped,
-    /// Into so many packs at a time, each whole on one member, and on different ones where there
-    /// are so many.
+    /// Into this many packs at a time, each complete on one member, and on different members if
+    /// there are enough.
     Whole {
         /// How many packs get each record.
         copies: usize,
@@ -41,7 +41,7 @@ pub enum Laying {
 }
 
 impl Laying {
-    /// For pages of trees and content lists, in a store with so much parity.
+    /// For pages of trees and content lists, in a store with this parity.
     pub(crate) fn of_pages(parity: u8) -> Laying {
         match page_copies(parity) {
             1 => Laying::Striped,
@@ -52,25 +52,25 @@ impl Laying {
 
 /// The input of a packer.
 pub enum ToPacker {
-    /// To be laid into a pack.
+    /// To be written into a pack.
     Record(FinishedRecord),
     /// A call to make durable all records fed so far.
     Seal(SealTicket),
     /// A feeder's last words: it holds nothing back any more.
     Left {
-        /// The last round that it put a ticket in for; 0 is none.
+        /// The last round that it put a ticket in for; 0 if there was none.
         answered: u64,
     },
 }
 
 /// Asks a packer to seal its open pack, once each of its feeders has put one into the queue behind
-/// all that it wants sealed, or has left. One such round at a time.
+/// all that must be sealed, or has left. Only one of these rounds is open at a time.
 pub struct SealTicket {
     /// Counts the rounds from 1.
     pub round: u64,
     /// The number of feeders, including those that have left.
     pub feeders: usize,
-    /// Gets the barrier behind which all is durable; dropped when there will be none.
+    /// Gets the barrier behind which all is durable; dropped if there will be no barrier.
     pub durable: Sender<Barrier>,
 }
 
@@ -125,7 +125,7 @@ struct Rounds {
     /// The ticket that came last in the round that is open, and how many there were.
     open: Option<SealTicket>,
     tickets: usize,
-    /// Of each feeder that has left, the last round that it answered.
+    /// The last round that each feeder that has left answered.
     left: Vec<u64>,
 }
 

@@ -1,11 +1,11 @@
 //! Publishing: an index run makes sealed packs known to all other users of the store.
 //!
-//! Invariants: a run is written after all packs in it are durable; a pack that lost an extent while it
-//! was open is laid again over the members that are left before a run lists it ([`relay`]), so that
-//! nothing refers to a pack with less parity than it was to have; a claim ends only when the index
-//! has the run. So a chunk is at every moment claimed or known, and memory is bounded for a backup
-//! of any length. A run of an interrupted backup is harmless: its packs are whole, and their chunks
-//! are known.
+//! Invariants: a run is written after all packs in it are durable; a pack that lost an extent while
+//! it was open is written again over the remaining members before a run lists it ([`relay`]), so
+//! that nothing refers to a pack with too little parity; a claim ends only when the index has the
+//! run. So a chunk is at every moment claimed or known, and memory is bounded for a backup of any
+//! length. A run of an interrupted backup is harmless: its packs are complete, and their chunks are
+//! known.
 
 mod relay;
 
@@ -89,7 +89,7 @@ impl<'a> Publisher<'a> {
     }
 
     /// Writes a run for all packs taken so far, durably, packs first, and one for packs of other
-    /// writers that no run speaks of.
+    /// writers that no run lists.
     ///
     /// # Errors
     /// The run's fatal error.

@@ -7,12 +7,12 @@
 //! have not left seals its pack and marks that point for the members. One thread waits for both
 //! packers' marks and then puts the object.
 //!
-//! Invariants: everything that the partial tree names was claimed before the call, so it lies in a
-//! record before a ticket or in a pack already; the object is put when all that is durable; the one
-//! before it is removed when the new one is durable; one checkpoint is under way at a time. A round
-//! has as many tickets as its packer has feeders, and is always answered: a worker that leaves says
-//! so to the packer, and the assembler feeds both packers tickets of its own, so that they notice
-//! when all workers have left.
+//! Invariants: everything that the partial tree names was claimed before the call, so it is in a
+//! record before a ticket or in a pack already; the object is put when all that is durable; the
+//! previous one is removed when the new one is durable; one checkpoint is in progress at a time. A
+//! round has as many tickets as its packer has feeders, and is always answered: a worker that
+//! leaves tells the packer, and the assembler feeds both packers tickets of its own, so that they
+//! notice when all workers have left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -75,7 +75,7 @@ pub(crate) struct Feeder<'a> {
     rounds: &'a SealRounds,
     /// Has a token once a round has begun, perhaps one that was answered since.
     calls: Receiver<()>,
-    /// The last round that it answered; 0 is none.
+    /// The last round that it answered; 0 if it answered none.
     answered: u64,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Checkpoints<'a> {
     /// Sets checkpoints when they are `due`. The feeders are the assembler's: of the packer that
     /// the workers feed through `data`, and of the one that it alone feeds. `partials` leads to the
     /// thread that completes checkpoints, and `completed` comes from there. With `waits`, the
-    /// assembler goes on only when a checkpoint is durable.
+    /// assembler continues only when a checkpoint is durable.
     pub fn new(
         due: &'a (dyn Fn() -> bool + Sync),
         [data_feeder, tree_feeder]: [Feeder<'a>; 2],

@@ -22,7 +22,7 @@ impl OpenedFile {
     /// Opens `path` and asks for its runs of data.
     ///
     /// # Errors
-    /// As the system says; [`Kind::Changed`] when it is no file any more.
+    /// Those of the system; [`Kind::Changed`] when it is no longer a file.
     pub fn open(shared: &Reading<'_>, path: &[u8]) -> Result<Self> {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
@@ -64,7 +64,7 @@ impl OpenedFile {
     }
 }
 
-/// Cuts an entry down to the `read_bytes` that were there of its runs of data: the file shrank.
+/// Shortens an entry to the first `read_bytes` of its runs of data, because the file shrank.
 pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
     let mut kept = Vec::new();
     for extent in extents {
@@ -79,7 +79,7 @@ pub fn shorten(entry: &mut Entry, extents: &[Range<u64>], mut read_bytes: u64) {
     entry.extents = if whole { Vec::new() } else { kept };
 }
 
-/// An entry without content: everything that is no file, and later names of one.
+/// Returns an entry without content: for everything that is not a file, and for later names of one.
 pub(crate) fn plain_entry(shared: &Reading<'_>, path: Vec<u8>, stat: Stat) -> Result<Entry> {
     let xattrs = report_xattrs(shared, source::xattrs_at(shared.root, &path)?);
     let mut entry = entry_of(path, &stat, xattrs);

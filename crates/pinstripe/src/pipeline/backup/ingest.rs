@@ -49,7 +49,7 @@ pub(crate) enum IngestOutcome {
 pub(crate) enum Assembled {
     /// Complete.
     Ready(Entry),
-    /// Complete but for content, which is that of an earlier name of the same inode.
+    /// Complete except its content, which is that of an earlier name of the same inode.
     SameInode(Entry),
 }
 
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
             let read = self.extent(&opened.file, extent.clone(), &mut rows)?;
             read_bytes += read;
             if read < extent.end - extent.start {
-                break; // The file ends here now; should it grow again, it is another one.
+                break; // The file ends here now; if it grows again, its content differs.
             }
         }
         let cut_short = read_bytes < opened.data_bytes();

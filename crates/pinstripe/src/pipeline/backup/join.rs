@@ -44,7 +44,7 @@ pub struct Comparison<'a> {
     pub one_file_system: bool,
     /// Entries that earlier backups of the same sources saw.
     pub previous: Previous<'a>,
-    /// Count the entries beside the backup, for a progress bar.
+    /// Count the entries during the backup, for a progress bar.
     pub estimate: bool,
     /// Threads that list directories.
     pub walkers: usize,
@@ -63,7 +63,7 @@ pub(crate) enum EntryPlan {
         /// Whether an earlier backup saw a file there.
         was_there: bool,
     },
-    /// A file's metadata only: its content is another name's of the same inode that came earlier.
+    /// Only a file's metadata: an earlier name of the same inode has its content.
     SameInode {
         /// Path from the file system's root.
         path: Vec<u8>,
@@ -101,7 +101,7 @@ pub struct Join<'a, T> {
     stopped: bool,
     /// Sources that could not be read at all.
     refused: usize,
-    /// Inodes with several names of which one was handed out.
+    /// Inodes with several names, if one of them was handed out.
     linked: HashSet<(u64, u64)>,
     /// The last source that was walked, or the last directory above one that was taken.
     last: Option<&'a [u8]>,

@@ -174,7 +174,7 @@ impl FreshRun {
     }
 }
 
-/// The bytes of `chunk` that lie in `segment`.
+/// Returns the bytes of `chunk` that are in `segment`.
 fn part_of<'s>(segment: &'s Segment, chunk: &Range<u64>) -> &'s [u8] {
     let at =
         |position: u64| (position.clamp(segment.start, segment.end()) - segment.start) as usize;

@@ -90,7 +90,7 @@ pub struct BackupPlan<'a> {
     pub limits: Limits,
     /// Whether it is time for a checkpoint; never without.
     pub checkpoint_due: Option<&'a (dyn Fn() -> bool + Sync)>,
-    /// Go on only when a checkpoint that was due is durable.
+    /// Continue only when a checkpoint that was due is durable.
     pub checkpoint_waits: bool,
     /// Set by another thread to end the run early.
     pub stop: &'a AtomicBool,
@@ -180,7 +180,7 @@ fn commit(
 ) -> Result<Snapshot> {
     let Ingested { root, completeness, checkpoint } = ingested;
     let Publisher { store, writers, sealer, .. } = *publisher;
-    // What is still to be sealed drops it again.
+    // The writes that remain discard what is prefetched here.
     store.foresee(&[
         Glance { label: true, ..Glance::of(Room::Index, 1) },
         Glance::of(Room::Keys, 2),
@@ -300,7 +300,7 @@ fn joined<T>(stage: ScopedJoinHandle<'_, T>) -> T {
     stage.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Starts a packer behind a queue of so many records. Its error ends the run.
+/// Starts a packer with a queue of `queued` records. Its error ends the run.
 fn packer<'scope>(
     stages: &'scope Scope<'scope, '_>,
     shared: &'scope Writing<'_>,

@@ -41,7 +41,7 @@ pub struct Previous<'a> {
     /// Which of them is being read; all were when it is their number.
     at: usize,
     ahead: Option<Entry>,
-    /// The last path that was read: an older tree goes on behind it.
+    /// The last path that was read: an older tree continues behind it.
     reached: Option<Vec<u8>>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Previous<'a> {
         Previous { trees, at: 0, ahead: None, reached: None }
     }
 
-    /// The entry at `path`, and what is known of it. Paths are asked for in path order.
+    /// Returns the entry at `path` and how it was seen. Paths are requested in path order.
     pub fn entry(&mut self, path: &[u8], monitor: &Monitor) -> Option<(Entry, Sight)> {
         loop {
             let Some(ahead) = &self.ahead else {

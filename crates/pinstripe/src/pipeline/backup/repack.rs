@@ -1,9 +1,9 @@
 //! Repacking: the needed part of some packs is copied into new packs, so that the old ones can go.
 //!
-//! Invariants: a chunk that stands elsewhere too is relied upon only after that copy was read and
-//! verified; copied bytes were verified; a pack with a needed chunk that is sound nowhere is
-//! spared; a page that is to stand in two packs gets as many copies as it lacks. The new packs are
-//! durable and in an index run on return.
+//! Invariants: a chunk that another pack has too is relied upon only after that copy was read and
+//! verified; copied bytes were verified; a pack with a needed chunk that is sound nowhere is kept;
+//! a page that should be in two packs gets as many copies as it lacks. The new packs are durable
+//! and in an index run on return.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -48,7 +48,7 @@ pub struct EvacuatingPack {
 pub struct RepackPlan<'p> {
     /// Packs that are to go, whose needed part is copied into new packs.
     pub packs: &'p [EvacuatingPack],
-    /// Pages that stand in too few packs and get another copy.
+    /// Pages that are in too few packs and get another copy.
     pub thin: &'p [ChunkId],
     /// Packs that are to go, these and those that other processes condemned: a copy in one of them
     /// does not count.
@@ -131,10 +131,10 @@ fn spare(
     set: SetId,
     error: Error,
 ) -> Result<()> {
-    // What is missing may be on a member that joined meanwhile: then this gc ends.
+    // The missing extents may be on a member that joined meanwhile: then this gc ends.
     store.meet_newcomers()?;
     store.refuse_newcomers()?;
-    // If another gc deletes it already, that gc has made sure that what is needed stands elsewhere.
+    // If another gc is deleting it, that gc has made sure that its needed data is in other packs.
     let name = ExtentName::pack(set);
     if !deletion::going_packs(store)?.contains(&set) && !is_removed(store, name) {
         shared.monitor.loss(name.path(), error.advice("the pack stays; run 'pinstripe check'"));
@@ -143,8 +143,8 @@ fn spare(
     Ok(())
 }
 
-/// Whether no member that answers has any of a pack that stood when it was listed: its writer laid it
-/// again without a member that failed.
+/// Whether no member that answers has an extent of a pack that was complete when it was listed: its
+/// writer wrote it again without a member that failed.
 fn is_removed(store: &Store, name: ExtentName) -> bool {
     let lens: Vec<_> =
         store.present().map(|(_, member)| member.len(name).map_err(|it| it.kind())).collect();
@@ -204,9 +204,9 @@ impl Todo<'_> {
 
 /// The result of moving what is needed of a pack or of a record.
 enum Moved {
-    /// All of it stands in packs that stay.
+    /// All of it is in packs that stay.
     All,
-    /// Something of it is sound nowhere, for this reason, so the pack has to stay.
+    /// A part of it is sound nowhere, for this reason, so the pack has to stay.
     CannotMove(Error),
 }
 
@@ -223,8 +223,8 @@ struct Mover<'w> {
 }
 
 impl Mover<'_> {
-    /// Moves one pack. Goes on after a failure: what can be moved is then safe, whatever becomes of
-    /// the pack.
+    /// Moves one pack. Continues after a failure: everything that could be moved is safe, whether
+    /// or not the pack stays.
     fn pack(&mut self, evacuating: &EvacuatingPack) -> Result<Moved> {
         if evacuating.needed.is_empty() {
             return Ok(Moved::All);
@@ -293,7 +293,7 @@ impl Mover<'_> {
         let mut raw = None;
         let mut moved = Moved::All;
         for (start, row) in wanted {
-            // Another worker has the same chunk in hand, out of another pack that is to go.
+            // Another worker is copying the same chunk from another pack that will go.
             if !self.shared.claims.take(&row.id) {
                 continue;
             }
@@ -325,7 +325,7 @@ impl Mover<'_> {
         Ok(moved)
     }
 
-    /// The number of packs that a chunk is to stand in.
+    /// Returns the number of packs that a chunk should be in.
     fn copies_of(&self, kind: RecordKind) -> usize {
         match kind {
             RecordKind::Tree => page_copies(self.store.config.parity),

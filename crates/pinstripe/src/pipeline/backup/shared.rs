@@ -72,7 +72,7 @@ impl Writing<'_> {
     /// thread looks it up for all, and no two threads store the same chunk.
     ///
     /// # Errors
-    /// When the index cannot be asked: the run ends, since others were told that it is known.
+    /// When the index cannot be read: the run ends, since other threads count the chunk as known.
     pub fn claim(&self, id: &ChunkId) -> Result<bool> {
         if !self.claims.take(id) {
             return Ok(false);

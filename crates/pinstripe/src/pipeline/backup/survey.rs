@@ -56,7 +56,7 @@ pub fn survey(
             Join::new(root.as_fd(), monitor, &abort, comparison, Show(show), &claims, &stop);
         let walked = join.run(scope);
         if let Err(error) = &walked {
-            // The estimate beside us stops too.
+            // The concurrent estimate stops too.
             abort.raise(error.duplicate());
         }
         walked.map(drop)

@@ -28,7 +28,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Starts so many; they end when this is dropped.
+    /// Starts `lanes` threads; they end when this is dropped.
     pub(super) fn start<'scope, 'a: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         lanes: usize,

@@ -1,8 +1,8 @@
 //! The room on a member for the extents of a run.
 //!
-//! Invariants: what open extents may still grow to is set aside and counts as taken; what is
-//! written of them counts in the free space of the file system, and is set aside no longer. Other
-//! programs may take room at any time, so a write can run out of space all the same.
+//! Invariants: the bytes that open extents may still need are set aside and count as taken; their
+//! written bytes are in the file system's count, and no longer set aside. Other programs may take
+//! room at any time, so a write can still run out of space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -14,7 +14,7 @@ use pinstripe_member::{ExtentName, ExtentWriter, Replace, SharedMember, seal_own
 /// An extent that is open on this member.
 struct OpenExtent {
     writer: Box<dyn ExtentWriter>,
-    /// What is still set aside for it.
+    /// The bytes still set aside for it.
     set_aside_bytes: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Laying a pack again over the members that are left.
+//! Writing a pack again over the remaining members.
 //!
-//! Invariants: the new pack has the same records at the same offsets; every byte was held against
-//! the checksums of the old pack's strips. The old pack is not touched.
+//! Invariants: the new pack has the same records at the same offsets; every byte was compared with
+//! the checksums of the old pack's strips. The old pack is not changed.
 
 use super::Publisher;
 use crate::store::index::{SealedPack, index_record};
@@ -32,7 +32,7 @@ pub(super) fn relay(publisher: &Publisher<'_>, pack: &SealedPack) -> Result<Seal
     let mut sink = writers.sink(name, &set_members);
     let mut writer =
         SetWriter::new(store.config.store, index.set, SetKind::Pack, set_members.geometry);
-    // Its own index lies behind the records, and names the old pack.
+    // Its own index is behind the records, and names the old pack.
     let end = reader.index().start;
     let mut bytes = Vec::new();
     while writer.position() < end {

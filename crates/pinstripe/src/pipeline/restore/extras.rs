@@ -1,9 +1,9 @@
 //! Entries of the target that the snapshot lacks, and directories where it has something else:
 //! counted or, when that was asked for, removed.
 //!
-//! Removing never leaves the mounts of the directories that were named: what is mounted in the
-//! target stays, with all that is in it. A directory that the backup did not enter, or only passed
-//! through, is not taken for what the snapshot says of it: nothing is removed in it.
+//! Removing never leaves the mounts of the directories that were named: a mount in the target
+//! stays, with everything in it. A directory that the backup did not enter, or only passed through,
+//! is incomplete in the snapshot: nothing is removed in it.
 
 use std::collections::HashSet;
 

@@ -63,7 +63,7 @@ impl LinkedFiles {
     }
 }
 
-/// The device and inode by which a file's names are joined; `None` if it has but one.
+/// Returns the device and inode that join a file's names; `None` if it has only one.
 pub fn key(entry: &Entry) -> Option<(u64, u64)> {
     let is_linked = entry.meta.kind == FileKind::File && entry.is_hard_linked();
     is_linked.then_some((entry.device, entry.inode))

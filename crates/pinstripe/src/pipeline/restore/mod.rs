@@ -6,9 +6,9 @@
 //! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
 //!
 //! Invariant: records that are fetched or on their way take no more than their part of the memory,
-//! however long they are; see the [runner](pinstripe_prefetch::runner), to which the plan is known.
-//! Of members that are far away neighbouring records are fetched as one span (`spans.rs`); a record
-//! is decoded by one thread all the same.
+//! however long they are; see the [runner](pinstripe_prefetch::runner), which knows the plan. From
+//! remote members, neighbouring records are fetched as one span (`spans.rs`); a record is still
+//! decoded by one thread.
 
 mod chosen;
 mod extras;
@@ -82,7 +82,8 @@ pub struct RestorePlan<'a> {
     pub owner_not_restored: AtomicU64,
     /// Paths that could not be restored.
     pub lost: Mutex<HashSet<Vec<u8>>>,
-    /// Of those, files that the target has no place for: another name of them may have one.
+    /// Those of them that are files without a place in the target: another name of them may have
+    /// one.
     pub blocked: Mutex<HashSet<Vec<u8>>>,
     /// Files with several names, as the target has them; looked up for a restore in place.
     pub linked: LinkedFiles,
@@ -208,7 +209,7 @@ impl RestorePlan<'_> {
     }
 
     /// Makes an entry, after the directories above it that are missing: their own entries were lost
-    /// with a page of the tree, and everything below them is restored all the same.
+    /// with a page of the tree, but everything below them is restored.
     fn with_parents<T>(&self, path: &[u8], make: impl Fn() -> Result<T>) -> Result<T> {
         match make() {
             Err(error) if error.kind() == Kind::NotFound => {

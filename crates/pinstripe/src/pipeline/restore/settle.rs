@@ -1,6 +1,6 @@
 //! The end of each file: what happens when all of its pieces are written or kept, or when one
-//! cannot be had. Runs on the threads of a restore. Invariant: a file of the target is changed in
-//! place only if no other entry, restored or not, has a name of it (`linked.rs`).
+//! cannot be restored. Runs on the threads of a restore. Invariant: a file of the target is changed
+//! in place only if no other entry, restored or not, has a name of it (`linked.rs`).
 
 use std::ops::Range;
 

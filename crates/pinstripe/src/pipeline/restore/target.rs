@@ -41,10 +41,10 @@ enum FileState {
     Planning(Pieces),
     /// All pieces are known.
     Writing(Pieces),
-    /// Something of it cannot be restored. What was written is removed with the last reference to
-    /// the target.
+    /// A part of it cannot be restored. The written file is removed with the last reference to the
+    /// target.
     Failed,
-    /// All of it is there, and one thread finishes it.
+    /// All of it is written or kept, and one thread finishes it.
     Done,
 }
 
@@ -88,7 +88,7 @@ impl FileState {
 }
 
 impl Target {
-    /// A file of which no piece is known yet.
+    /// Creates a target without any known pieces.
     pub fn new(
         entry: &Entry,
         path: Vec<u8>,
@@ -215,7 +215,7 @@ impl OpenFiles {
         OpenFile(Arc::clone(self))
     }
 
-    /// Waits until at most so many are left.
+    /// Waits until at most `most` are left.
     pub fn wait_for(&self, most: usize) {
         let waited = self.fewer.wait_while(self.lock(), |count| *count > most);
         drop(waited);

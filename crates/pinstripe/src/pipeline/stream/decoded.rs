@@ -26,7 +26,7 @@ impl DecodedRecord {
     ///
     /// # Errors
     /// Those of reading it; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that
-    /// are no record. A chunk that is not what its id says is an error of that chunk alone.
+    /// are not a record. A chunk that does not match its id is an error of that chunk alone.
     fn read(
         packs: &PackReader<'_>,
         index: &Index<'_>,

@@ -32,7 +32,7 @@ pub struct Feed<'r, 'a, T> {
 /// Whether holes come out as zeros or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holes {
-    /// As so many zeros.
+    /// As zeros of the same length.
     Zeros,
     /// Only data comes out.
     LeftOut,
@@ -192,7 +192,7 @@ struct FileWalk {
 }
 
 impl FileWalk {
-    /// Whether the next `bytes` of content lie before the range altogether.
+    /// Whether the next `bytes` of content are all before the range.
     fn is_before(&self, bytes: u64) -> bool {
         self.offsets.after(bytes) <= self.range.start
     }

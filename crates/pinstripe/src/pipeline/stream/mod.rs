@@ -50,9 +50,9 @@ pub enum StreamPart<'o, T> {
     Mark(T),
     /// Content.
     Bytes(&'o [u8]),
-    /// So many zero bytes: a hole.
+    /// A number of zero bytes: a hole.
     Zeros(u64),
-    /// So many bytes that cannot be had, and why.
+    /// A number of bytes that are lost, and the error.
     Lost(u64, Error),
 }
 
@@ -89,9 +89,9 @@ pub fn stream<T: Send>(
         std::thread::scope(|scope| {
             let (items, wanted) = bounded::<Item<'_, '_, T>>(ITEMS_QUEUED);
             let producer = scope.spawn(move || Feed::new(origin, runner, items).run(produce));
-            // An early end drops the receiver, by which the feed notices. An item that was sent at
-            // that very moment may stay in the queue, and with it the room it takes: the feed must
-            // not wait for that.
+            // An early end drops the receiver, which ends the feed. An item that was sent at that
+            // very moment may stay in the queue, and with it the room it takes: the feed must not
+            // wait for that.
             let ended = runner.end_on_drop();
             hand_out(origin, wanted, consume)?;
             drop(ended);

@@ -55,7 +55,7 @@ pub struct Survey {
 /// ledger.
 ///
 /// # Errors
-/// When a path cannot be looked at; [`Kind::Interrupted`] once `stop` is set.
+/// When a path cannot be opened; [`Kind::Interrupted`] once `stop` is set.
 pub fn survey(
     paths: &[PathBuf],
     options: WalkOptions,
@@ -130,7 +130,7 @@ struct Tree<'a> {
     shown: &'a Path,
     /// What the paths of files are below.
     root: OwnedFd,
-    /// Of a path that is a file, its name below `root`.
+    /// The name below `root` if the path is a file, else empty.
     name: Vec<u8>,
     walker: Walker,
 }
@@ -178,7 +178,7 @@ fn read_all(queue: &Receiver<Found<'_>>, reading: &Reading<'_>, counts: &Counts)
     for Found { tree, below } in queue {
         match read(&mut slicer, reading, tree.root.as_fd(), &below) {
             Ok(()) => {}
-            // The queue is drained all the same: the walk may wait for room in it.
+            // The queue is still drained: the walk may wait for room in it.
             Err(error) if error.kind() == Kind::Interrupted => {}
             Err(error) => {
                 let place = tree.shown.join(pinstripe_io::beneath::shown(&below));
@@ -199,7 +199,7 @@ fn read(
     let mut data_bytes = 0;
     for run in file.data_extents()? {
         data_bytes += run.end - run.start;
-        // The places of data count as content: a file with a hole moved is another one.
+        // The places of data count as content: a file with a moved hole differs.
         hasher.update(&run.start.to_le_bytes());
         let mut at = run.start;
         slicer.begin(run);
@@ -219,8 +219,8 @@ fn read(
             slicer.cut();
         }
     }
-    // Length before name: the hash with the length alone stands for the content, and goes on to
-    // include the name.
+    // Length before name: the hash with the length alone identifies the content, and then the name
+    // is added to it.
     hasher.update(&file.stat().size_bytes.to_le_bytes());
     let content = key_of(hasher.finalize().as_bytes());
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);

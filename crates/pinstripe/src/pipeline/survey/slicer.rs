@@ -19,7 +19,7 @@ use pinstripe_stripe::dedup::distinct::{Distinct, key_of};
 pub const WAYS: usize = 2 * LENGTHS.len();
 /// Which of them compression is tried on.
 const COMPRESSED: usize = LENGTHS.len() + 2;
-/// One of so many new chunks is compressed.
+/// One in this many new chunks is compressed.
 const COMPRESSED_ONE_IN: u64 = 16;
 /// Bytes of a run in memory at once: several of the longest chunks.
 const WINDOW_BYTES: usize = 8 << 20;
@@ -59,7 +59,7 @@ impl Counts {
         lock(&self.by_name).add(with_name, bytes);
     }
 
-    /// Counts, in one way, chunks that were cut before: so many with so many bytes.
+    /// Counts chunks that were cut before, for one way: `items` chunks of `bytes` bytes in all.
     pub fn add_again(&self, way: usize, items: u64, bytes: u64) {
         lock(&self.cut[way]).add_again(items, bytes);
     }
@@ -126,7 +126,7 @@ impl<'a> Slicer<'a> {
         self.base + self.window.len() as u64 == self.run.end
     }
 
-    /// Room for the next bytes of the run, all of which have to be filled before the next call.
+    /// Returns room for the next bytes of the run, which must be filled before the next call.
     pub fn room(&mut self) -> &mut [u8] {
         let filled = self.window.len();
         let left = self.run.end - self.base - filled as u64;

@@ -11,14 +11,14 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::record::ChunkRow;
 
-/// Pieces that one thread looks at before it takes others.
+/// Pieces that one thread compares before it takes others.
 const JOB_PIECES: usize = 64;
 
 /// A chunk that may be on the disk already.
 pub(super) type Doubtful = (Arc<Existing>, Unplaced);
 
-/// Holds each chunk's range of the existing file against its id, on `threads` threads. A range
-/// that cannot be read counts as different.
+/// Compares each chunk's range of the existing file with its id, on `threads` threads. A range that
+/// cannot be read counts as different.
 pub(super) fn are_there(threads: usize, keys: &Keys, pieces: &[Doubtful]) -> Result<Vec<bool>> {
     let jobs: Vec<_> = pieces.chunks(JOB_PIECES).collect();
     let looked = each(threads, &jobs, |job| {
