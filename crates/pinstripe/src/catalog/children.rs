@@ -1,5 +1,5 @@
-//! What stands in one directory over all snapshots, name by name: rows are read in the order of
-//! their keys, from any name on, so that memory does not grow with the directory.
+//! The names in one directory over all snapshots: rows are read in the order of their keys, from
+//! any name on, so that memory does not grow with the directory.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub(crate) struct VersionRow {
     pub first: i64,
     /// The last one; `None` when the head still does.
     pub last: Option<i64>,
-    /// What the catalog knows of it.
+    /// Its facts in the catalog.
     pub facts: Facts,
 }
 

@@ -41,9 +41,9 @@ pub struct Facts {
 pub enum Change {
     /// It was not there before.
     Added(Vec<u8>, Facts),
-    /// It is another version.
+    /// It has another version.
     Changed(Vec<u8>, Facts),
-    /// It is there no more.
+    /// It no longer exists.
     Removed(Vec<u8>),
 }
 
@@ -102,12 +102,12 @@ fn content_hash(entry: &Entry) -> i64 {
     i64::from_le_bytes(checksum(&all)[..8].try_into().expect("a checksum has 16 bytes"))
 }
 
-/// One snapshot being taken in; nothing of it counts before [`finish`](Intake::finish).
+/// One snapshot being taken in; nothing counts before [`finish`](Intake::finish).
 pub struct Intake<'c> {
     catalog: &'c Catalog,
     series: i64,
     ordinal: i64,
-    /// Nothing of the series was there before: nothing needs to be looked for.
+    /// The series had no snapshots before: no rows need to be searched.
     is_first: bool,
     next_directory: i64,
     /// The directories around the path that came last, outermost first.

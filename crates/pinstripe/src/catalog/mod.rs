@@ -1,4 +1,4 @@
-//! The catalog: every version of every path in all snapshots, in one SQLite file beside the store.
+//! The catalog: every version of every path in all snapshots, in one SQLite file outside the store.
 //!
 //! Derived and disposable: made from the snapshots' trees, never asked for a backup or a restore,
 //! and thrown away and made again when it is of another version or damaged. A version of a path
@@ -10,11 +10,11 @@
 //! it.
 //!
 //! Invariants: one transaction takes in whole snapshots or none; every row is held by at least one
-//! snapshot that exists; every path of `versions` stands exactly once in the blocks of `names`;
-//! ids of directories are chosen here and never read back. The file has mode 0600, since names
-//! stand in it in the clear. Never here: reading trees (the caller gives the changes), threads.
+//! snapshot that exists; every path of `versions` is exactly once in the blocks of `names`; ids of
+//! directories are chosen here and never read back. The file has mode 0600, since names are in the
+//! clear. Never here: reading trees (the caller gives the changes), threads.
 
-#![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, beside no member")]
+#![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 
 mod children;
 mod history;
@@ -76,8 +76,8 @@ pub struct Size {
 }
 
 impl Catalog {
-    /// Opens the catalog of a store, or begins one. What is no catalog of this store and version,
-    /// or is damaged as far as its first pages tell, is replaced by an empty one.
+    /// Opens the catalog of a store, or begins one. A file that is not a catalog of this store and
+    /// version, or whose first pages are damaged, is replaced by an empty catalog.
     ///
     /// # Errors
     /// When the file can be neither used nor replaced.
@@ -93,12 +93,12 @@ impl Catalog {
                 Err(error) => return Err(error),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => CatalogStart::New,
-            Err(error) => return Err(Error::io("cannot look at the catalog", place, error)),
+            Err(error) => return Err(Error::io("cannot stat the catalog", place, error)),
         };
         Ok((Catalog::create(place, store)?, begun))
     }
 
-    /// Opens a catalog that is there and leaves it as it is.
+    /// Opens an existing catalog without changing it.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
@@ -118,10 +118,10 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Begins an empty catalog in the place of whatever is there.
+    /// Begins an empty catalog, replacing any file at `place`.
     ///
     /// # Errors
-    /// When the file cannot be removed or made; [`Kind::Refused`] for a file that is no catalog.
+    /// When the file cannot be removed or made; [`Kind::Refused`] for a file that is not a catalog.
     pub fn create(place: &Path, store: StoreId) -> Result<Self> {
         schema::remove(place)?;
         Ok(Catalog { db: schema::create(place, store)?, place: place.to_path_buf() })
@@ -132,7 +132,8 @@ impl Catalog {
         &self.place
     }
 
-    /// Names the file that is at a place: a catalog that was made anew is another one.
+    /// Returns the device and inode of the file at a place: they differ after the catalog was
+    /// rebuilt.
     pub(crate) fn file_at(place: &Path) -> Option<(u64, u64)> {
         let found = fs::symlink_metadata(place).ok()?;
         Some((found.dev(), found.ino()))
@@ -165,7 +166,7 @@ impl Catalog {
             series: count("series")?,
             directories: count("dirs")?,
             versions: count("versions")?,
-            bytes: file.map_err(|e| Error::io("cannot look at the catalog", &self.place, e))?.len(),
+            bytes: file.map_err(|e| Error::io("cannot stat the catalog", &self.place, e))?.len(),
         })
     }
 
@@ -235,7 +236,7 @@ impl Catalog {
     }
 }
 
-/// A path as the directory it lies in and its name there.
+/// Splits a path into its directory and its name there.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),

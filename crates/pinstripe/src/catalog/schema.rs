@@ -3,7 +3,7 @@
 //! It uses a plain rollback journal and no write-ahead log: at rest the catalog is one file, and a
 //! file that is replaced leaves no log behind that SQLite would replay into the new one.
 
-#![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, beside no member")]
+#![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -23,7 +23,7 @@ const APPLICATION: i32 = 0x7073_4354;
 /// The time that one process waits for another that is writing.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// The memory for pages of a connection that looks at single directories.
+/// The memory for pages of a connection that reads single directories.
 const LOOKING_KIB: i64 = 2048;
 /// The time that it waits for a writer.
 const LOOKING_WAIT: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ CREATE TABLE names(id INTEGER PRIMARY KEY, series INTEGER NOT NULL, block BLOB N
 CREATE INDEX names_by_series ON names(series);
 ";
 
-/// Opens a catalog that is there.
+/// Opens an existing catalog.
 pub fn open(place: &Path, store: StoreId) -> Result<Connection> {
     let failed = |error| failed(place, error);
     let useless = |what: String| Error::new(Kind::Corrupt, what).at(place);
@@ -109,8 +109,8 @@ fn connect(place: &Path) -> Result<Connection> {
     connect().map_err(|error| failed(place, error))
 }
 
-/// Has a connection take little memory, and wait for a writer no longer than a program may stand
-/// still that lists a directory.
+/// Gives a connection little memory, and limits its wait for a writer: a program that lists a
+/// directory must not be delayed for long.
 pub fn spare(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "cache_size", -LOOKING_KIB)?;
     db.busy_timeout(LOOKING_WAIT)

@@ -70,9 +70,8 @@ pub(super) struct MetadataWriter<'m> {
     /// For messages.
     pub path: &'m [u8],
     pub metadata: &'m Metadata,
-    /// Whether the entry may carry attributes that it should not have: inherited ones, or those
-    /// of something that was there before. Then only what differs is set: an entry that is as it
-    /// should be is not touched at all.
+    /// Whether the entry may carry attributes that it should not have: inherited ones, or those of
+    /// an earlier entry. Then only differences are set: a correct entry is not changed at all.
     pub strip: bool,
     /// Whether owner and group are restored at all.
     pub owner: bool,
@@ -83,7 +82,7 @@ impl MetadataWriter<'_> {
     ///
     /// # Errors
     /// [`Kind::Changed`] when the entry is of another kind than its metadata; otherwise only when
-    /// it cannot even be looked at.
+    /// its metadata cannot be read.
     pub fn apply(&self, handle: Handle<'_>) -> Result<Vec<Unset>> {
         let metadata = self.metadata;
         let now = rustix::fs::fstat(handle.fd())

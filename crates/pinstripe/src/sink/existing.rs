@@ -1,4 +1,4 @@
-//! A regular file that is there already, and may be kept whole or in part.
+//! A regular file that exists already, and may be kept completely or in part.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -102,7 +102,7 @@ impl Existing {
     /// Gives it the metadata that it lacks.
     ///
     /// # Errors
-    /// When it cannot even be examined. Metadata that could not be set is no error but returned.
+    /// When it cannot even be examined. Metadata that could not be set is returned, not an error.
     pub(crate) fn apply_metadata(&self, metadata: &Metadata) -> Result<Vec<Unset>> {
         self.root.metadata_writer(&self.path, metadata, true).apply(Handle::Open(self.fd.as_fd()))
     }

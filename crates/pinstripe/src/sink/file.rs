@@ -15,10 +15,11 @@ use pinstripe_io::beneath::shown;
 use pinstripe_member::format::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
-/// Where it may replace another it has a name beside its own until [`finish`](Self::finish) moves
-/// it there: under its own name there is never half a file, however this process ends. In a target
-/// that was empty it has its own name at once, and it is the time of its last change that tells
-/// whole from half: that is set last. Dropped unfinished, it is removed.
+/// Where it may replace another file, it has a temporary name in the same directory until
+/// [`finish`](Self::finish) renames it: under its own name there is never half a file, however this
+/// process ends. In a target that was empty it has its own name at once, and its modification time,
+/// which is set last, distinguishes a complete file from a partial one. Dropped unfinished, it is
+/// removed.
 ///
 /// Space is not reserved ahead, and nothing is synced unless the target is durable; an ordinary
 /// small file costs five system calls in an empty target: openat2, pwrite, fstat, futimens, close;
@@ -28,7 +29,7 @@ pub struct FileSink {
     root: Arc<Root>,
     fd: OwnedFd,
     path: Box<[u8]>,
-    /// The name that it has until it is finished: beside `path`, or `path` itself.
+    /// The name that it has until it is finished: a temporary one, or `path` itself.
     made_as: Vec<u8>,
     size_bytes: u64,
     /// The end of the last byte written so far.
@@ -105,8 +106,8 @@ impl FileSink {
     /// it stays.
     ///
     /// # Errors
-    /// As the system says; the file is then removed when it is dropped. Metadata that could not be
-    /// set is no error but returned.
+    /// Those of the system; the file is then removed when it is dropped. Metadata that could not be
+    /// set is returned, not an error.
     pub fn finish(&self) -> Result<Vec<Unset>> {
         if self.end.load(Ordering::Relaxed) < self.size_bytes {
             retry_on_intr(|| rustix::fs::ftruncate(&self.fd, self.size_bytes)).map_err(

@@ -1,9 +1,9 @@
 //! The mark at the top of a target that was empty: a restore into it is in progress, or was
 //! interrupted.
 //!
-//! Invariants: the mark stands before the first file, and goes when all files are whole and have
-//! their metadata. Its name is random, so that no entry of a snapshot can have it. Its text tells
-//! which restore it belongs to: the same one, resumed in place, removes it.
+//! Invariants: the mark is made before the first file, and removed when all files are complete and
+//! have their metadata. Its name is random, so that no entry of a snapshot can have it. Its text
+//! identifies the restore that it belongs to: the same one, resumed in place, removes it.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,8 +42,8 @@ impl TreeSink {
         Ok(())
     }
 
-    /// Removes the mark, and those with the same text that earlier, interrupted restores left. One
-    /// that stays is no reason to fail.
+    /// Removes the mark, and those with the same text that earlier, interrupted restores left. A
+    /// mark that cannot be removed is not an error.
     pub fn end(&self, text: &[u8]) {
         if let Some(name) = self.mark().take() {
             self.remove_mark(&name);

@@ -58,7 +58,7 @@ pub struct TreeSink {
 /// The rules for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Put restored entries in the place of existing ones.
+    /// Replace existing entries with restored ones.
     pub overwrite: bool,
     /// Remove even a directory that holds something, where something else must be.
     pub remove_full: bool,
@@ -138,7 +138,7 @@ impl TreeSink {
         self.root.is_new
     }
 
-    /// Opens the target directory to look at it; `None` when it is not there.
+    /// Opens the target directory for reading only; `None` if it does not exist.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -155,8 +155,8 @@ impl TreeSink {
         self.root.owner.0 == 0
     }
 
-    /// Makes the directory at `path`, private until it is finished. One that is there already is
-    /// kept with what is in it; another thing in the way is unlinked under `overwrite`.
+    /// Makes the directory at `path`, private until it is finished. An existing directory is kept
+    /// with its content; anything else in the way is unlinked under `overwrite`.
     ///
     /// # Errors
     /// [`Kind::Refused`] for a path that is hostile or leads through a symlink, [`Kind::Exists`]
@@ -185,7 +185,7 @@ impl TreeSink {
     /// its times, and its mode may forbid them.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
+    /// As [`Self::make_directory`]. Metadata that could not be set is returned, not an error.
     pub fn finish_directory(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         if !path.is_empty() {
             check_relative(path)?;
@@ -231,7 +231,7 @@ impl TreeSink {
     /// Makes the symlink at `path`. Its `target` is only stored: it may point anywhere.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. Metadata that could not be set is no error but returned.
+    /// As [`Self::make_directory`]. Metadata that could not be set is returned, not an error.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         self.make_entry("cannot create the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)
@@ -242,8 +242,7 @@ impl TreeSink {
     ///
     /// # Errors
     /// As [`Self::make_directory`]; device nodes are for root only ([`Kind::Io`], with advice);
-    /// [`Kind::Usage`] for a kind that is none of these. What it could not be given is no error
-    /// but returned.
+    /// [`Kind::Usage`] for another kind. Metadata that could not be set is returned, not an error.
     pub fn special(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         let kind = match metadata.kind {
             FileKind::Fifo => FileType::Fifo,
@@ -292,7 +291,7 @@ impl TreeSink {
         Some((stat.st_dev, stat.st_ino))
     }
 
-    /// Whether both paths are names of one and the same thing that is there.
+    /// Whether both paths exist and are names of the same inode.
     pub(crate) fn are_linked(&self, one: &[u8], other: &[u8]) -> bool {
         self.identity(one).is_some_and(|it| self.identity(other) == Some(it))
     }
@@ -324,7 +323,7 @@ impl TreeSink {
         self.root.metadata_writer(path, &metadata, true).is_applied(Handle::Named(entry.as_fd()))
     }
 
-    /// Whether the target may hold something that was there before.
+    /// Whether the target may have entries from before the restore.
     pub(crate) fn may_hold_anything(&self) -> bool {
         self.root.rules.overwrite
     }

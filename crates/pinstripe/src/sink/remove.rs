@@ -230,7 +230,7 @@ impl<'r> Base<'r> {
         let below = &path[self.prefix..];
         let at = self.directory.as_fd();
         let directory = self.root.way.open(at, below, flags, Mode::empty()).map_err(io)?;
-        // Of the open directory: a mount may have appeared since its name was looked at.
+        // Check the open directory: a mount may have appeared since its name was examined.
         match self.mount.is_same(MountIdentity::of_open(directory.as_fd()).map_err(io)?) {
             true => Ok(directory),
             false => Err(stays(path, "something is mounted there")),
@@ -259,7 +259,7 @@ impl<'r> Base<'r> {
         }
     }
 
-    /// Looks at what is at `path`; fails if something is mounted there.
+    /// Returns the metadata of `path`; fails if something is mounted there.
     fn look(&self, path: &[u8]) -> Result<rustix::fs::Stat> {
         let io = |errno| failure("cannot stat", path, errno);
         let (parent, name) = self.parent(path)?;

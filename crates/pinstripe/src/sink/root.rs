@@ -67,8 +67,8 @@ impl Root {
         MetadataWriter { path, metadata, strip, owner: self.rules.owners }
     }
 
-    /// Creates an entry under its own name or, when that is taken and may be replaced, under one
-    /// beside it, for [`Self::move_over`]; returns the name.
+    /// Creates an entry under its own name or, if that is taken and may be replaced, under a
+    /// temporary one for [`Self::move_over`]; returns the name.
     pub(super) fn make(
         &self,
         parent: &Parent<'_, '_>,
@@ -88,7 +88,7 @@ impl Root {
         Ok(name)
     }
 
-    /// Moves the file made under `name` to its own name, if that is another.
+    /// Renames the file made under `name` to its own name, if that differs.
     pub(super) fn move_over(
         &self,
         parent: &Parent<'_, '_>,
@@ -116,7 +116,7 @@ impl Root {
         [&path[..at], &self.fresh_name()].concat()
     }
 
-    /// Moves the finished file `made_as`, which lies beside `path`, to its own name.
+    /// Renames the finished file `made_as`, in the directory of `path`, to its own name.
     pub(super) fn put_in_place(&self, made_as: &[u8], path: &[u8]) -> Result<()> {
         let parent = self.parent(path)?;
         let name = &made_as[path.len() - parent.name.len()..];
@@ -155,8 +155,8 @@ impl Root {
         parent.clear_directory(path)
     }
 
-    /// Prepares a directory that was there before us: one that is ours must let us in, and one
-    /// that hands down an ACL must be known.
+    /// Prepares an existing directory: makes it accessible if it is ours, and records whether it
+    /// has a default ACL.
     pub(super) fn enter(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<()> {
         let io = |errno| failure("cannot use the existing directory", path, errno);
         let stat = rustix::fs::fstat(directory).map_err(io)?;

@@ -71,7 +71,8 @@ impl SourceFile {
     /// holes. Asks the file system only when the file takes less space than its size.
     ///
     /// # Errors
-    /// `Kind::Io` when the file system fails; one that knows no holes is no failure.
+    /// `Kind::Io` when the file system fails. A file system without support for holes is not an
+    /// error.
     pub fn data_extents(&self) -> Result<Vec<Range<u64>>> {
         let size = self.stat.size_bytes;
         if size == 0 {

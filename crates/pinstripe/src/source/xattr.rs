@@ -29,8 +29,8 @@ pub struct Xattrs {
 /// are its own. The empty path is the root itself.
 ///
 /// # Errors
-/// [`pinstripe_base::error::Kind::Changed`] when there is no such entry any more, otherwise as the system
-/// says. An attribute that cannot be read is no error but one of the problems.
+/// [`pinstripe_base::error::Kind::Changed`] when there is no such entry any more, otherwise those
+/// of the system. An attribute that cannot be read is one of the problems returned, not an error.
 pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
     if !path.is_empty() {
         check_relative(path)?;

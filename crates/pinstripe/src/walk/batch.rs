@@ -19,8 +19,8 @@ pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
 pub enum WalkItem<'a> {
     /// An entry.
     Found(FoundEntry<'a>),
-    /// A hole: an entry that could not be looked at, or, right behind a directory's entry, a
-    /// directory whose content could not be listed.
+    /// A hole: an entry that could not be read, or, right behind a directory's entry, a directory
+    /// whose content could not be listed.
     Trouble(Trouble<'a>),
 }
 
@@ -33,7 +33,7 @@ pub struct FoundEntry<'a> {
     pub stat: &'a Stat,
 }
 
-/// Something that could not be seen. The walk went on without it.
+/// Something that could not be read. The walk continued without it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble<'a> {
     /// Its path, as in [`FoundEntry`].

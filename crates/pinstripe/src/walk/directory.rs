@@ -42,7 +42,7 @@ pub(super) struct Directory {
     pub named: Range<usize>,
     /// It was named itself, as the root was.
     pub was_named: bool,
-    /// Only what leads to a named path is looked at in it.
+    /// Only names that lead to a named path are examined in it.
     pub is_passage: bool,
 }
 
@@ -140,7 +140,7 @@ impl Directory {
         None
     }
 
-    /// The device of the file system that it lies on.
+    /// The device of its file system.
     pub fn device(&self) -> u64 {
         self.identity.0
     }
@@ -266,7 +266,7 @@ pub(super) struct Seen {
     pub is_mount_point: bool,
 }
 
-/// Looks at `name` in the directory `at`, or at the descriptor `at` itself for an empty name.
+/// Stats `name` in the directory `at`, or the descriptor `at` itself for an empty name.
 pub(super) fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Seen, Errno> {
     let flags = if name.is_empty() { STATX_FLAGS | AtFlags::EMPTY_PATH } else { STATX_FLAGS };
     let statx = rustix::fs::statx(at, name, flags, StatxFlags::BASIC_STATS)?;

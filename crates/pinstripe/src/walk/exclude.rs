@@ -8,9 +8,9 @@
 //! - `**` as a whole component is any number of components, none included; at the end, one or more;
 //! - `\` takes the next byte literally.
 //!
-//! What matches is left out with all below it. Pure; a bad pattern is an error, never a pattern
-//! that silently matches nothing. Whether caches are left out is said here too, though a look at
-//! the tree decides what is one (`cache`).
+//! A match is left out with everything below it. Pure; a bad pattern is an error, never a pattern
+//! that silently matches nothing. Also says whether caches are left out, although the tree shows
+//! which directories are caches (`cache`).
 
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -67,9 +67,9 @@ impl Exclude {
         Ok(Exclude { patterns: patterns.collect::<Result<_>>()?, caches: false })
     }
 
-    /// Leaves out as well what lies in a directory with a `CACHEDIR.TAG` that has the signature
-    /// of the Cache Directory Tagging Specification. The directory itself and its tag stay, so
-    /// that it is still a cache when it was restored.
+    /// Also leaves out the content of a directory with a `CACHEDIR.TAG` that has the signature of
+    /// the Cache Directory Tagging Specification. The directory itself and its tag stay, so that it
+    /// is still a cache when it was restored.
     #[must_use]
     pub fn with_caches(self) -> Self {
         Exclude { caches: true, ..self }
@@ -254,7 +254,7 @@ impl Token {
         match self {
             Token::Byte(literal) => *literal == byte,
             Token::One => true,
-            Token::Run => unreachable!("a run is no single byte; the matcher handles it"),
+            Token::Run => unreachable!("a run is not a single byte; the matcher handles it"),
             Token::Set { negated, ranges } => {
                 ranges.iter().any(|&(low, high)| (low..=high).contains(&byte)) != *negated
             }

@@ -11,12 +11,12 @@
 //!
 //! The root is not the only directory that the user named: below it there may be others
 //! ([`WalkOptions::named`]). Where the walk would stop above one of them, it passes through the
-//! directories on the way and looks at nothing else in them. The entry of a directory that was not
+//! directories on the way and examines nothing else in them. The entry of a directory that was not
 //! entered, or only passed through, has 0 as its number of links.
 //!
 //! Invariants: symlinks are never followed, the root included; every name is looked up below a
 //! directory descriptor; an entry that cannot be read becomes [`Trouble`] in its place of the
-//! stream and the walk goes on. Bounded: finished entries that wait for the consumer, open
+//! stream and the walk continues. Bounded: finished entries that wait for the consumer, open
 //! descriptors, and per directory nothing but its names. Never: reads content (except a cache's
 //! tag), writes anything, prints, decides the consequences of a trouble.
 
@@ -125,13 +125,13 @@ enum Stop {
 }
 
 impl Walker {
-    /// Looks at `root` and prepares to walk all below it. A root that is no directory is the only
-    /// entry of its walk. `prefix` is the root's absolute path as the user names it, without a
+    /// Stats `root` and prepares to walk everything below it. A root that is not a directory is the
+    /// only entry of its walk. `prefix` is the root's absolute path as the user names it, without a
     /// trailing slash (so empty for `/`): exclude patterns and messages see it.
     ///
     /// # Errors
-    /// [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be looked at or
-    /// opened; [`error::Kind::Usage`] for a path with a zero byte.
+    /// [`error::Kind::NotFound`] or [`error::Kind::Io`] when the root cannot be examined or opened;
+    /// [`error::Kind::Usage`] for a path with a zero byte.
     pub fn new(root: &Path, prefix: Vec<u8>, options: WalkOptions) -> Result<Walker> {
         let name = CString::new(root.as_os_str().as_bytes()).map_err(|_| {
             Error::new(error::Kind::Usage, "a NUL byte cannot be part of a path").at(root)
@@ -184,7 +184,7 @@ impl Walker {
         })
     }
 
-    /// Whether there is anything for [`work`](Self::work) to do: not so for a root that is no
+    /// Whether there is anything for [`work`](Self::work) to do: false if the root is not a
     /// directory.
     pub fn has_work(&self) -> bool {
         !self.lock().frontier.is_exhausted()
@@ -254,8 +254,8 @@ impl Walker {
         Batches(self)
     }
 
-    /// The [named](WalkOptions::named) paths that the walk would have taken all the same. Complete
-    /// when the walk is over.
+    /// Returns the [named](WalkOptions::named) paths that the walk would have taken anyway.
+    /// Complete when the walk is over.
     pub fn covered(&self) -> impl Iterator<Item = &[u8]> {
         self.plan.named.covered()
     }

@@ -1,6 +1,6 @@
-//! The work of the walk: enter a directory and list it, look at a slice of its names.
+//! The work of the walk: enter a directory and list it, stat a slice of its names.
 //!
-//! A task turns into finished runs and further tasks, in path order. It knows nothing of threads or
+//! A task turns into finished runs and further tasks, in path order. This module has no threads or
 //! queues. A name is looked up only when its slice's turn comes, so a directory of a million names
 //! costs its names and not a million stats.
 
@@ -33,11 +33,11 @@ pub(super) type Step = frontier::Step<Run, Task>;
 pub(super) enum Task {
     /// Enter this directory, which was listed but is not open.
     Enter(Directory),
-    /// Look at these names of a directory.
+    /// Stat these names of a directory.
     Look(Arc<Listing>, Range<usize>),
 }
 
-/// A directory too large to be looked at in one go.
+/// A directory too large to be examined in one task.
 pub(super) struct Listing {
     directory: Arc<Directory>,
     names: Names,
@@ -76,7 +76,7 @@ pub(super) struct Scanner {
     /// The absolute path of the present entry.
     path: Vec<u8>,
     entries: Entries,
-    /// The tasks found, each with the number of entries that stand before it.
+    /// The tasks found, each with the number of entries before it.
     tasks: Vec<(usize, Task)>,
     steps: Vec<Step>,
 }
@@ -151,7 +151,7 @@ impl Scanner {
         }
     }
 
-    /// Lists the names to look at in a directory: all, or those that lead to named paths.
+    /// Lists the names to examine in a directory: all, or those that lead to named paths.
     fn list(&mut self, directory: &mut Directory, fd: BorrowedFd<'_>, names: &mut Names) {
         let mut leading = self.plan.named.children(&directory.named, &self.path);
         if directory.is_passage {
