@@ -62,9 +62,9 @@ impl Marks {
     }
 }
 
-/// Reads all marks, each from any member with a sound copy. A mark of which every copy is damaged
-/// counts as *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark
-/// *kept* counts on one member, and a mark *forgotten* by votes.
+/// Reads all marks, each from any member with a sound copy. A mark without a sound copy counts as
+/// *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark *kept*
+/// counts on one member, and a mark *forgotten* by votes.
 ///
 /// # Errors
 /// As [`Store::objects`].

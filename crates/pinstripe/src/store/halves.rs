@@ -1,4 +1,5 @@
-//! Halves of a divided store: members that were separated, some of which replaced the others.
+//! Halves of a divided store: members that were separated, and that each replaced some of the
+//! others.
 //!
 //! A store works without as many members as parity replaces. Where both parts do so (two members,
 //! parity 1, each for itself), each takes backups, and as soon as one of them replaces the members

@@ -8,7 +8,7 @@
 //! keys, each object carries a MAC, and one sound copy is enough. Otherwise [`Belief`] says how
 //! many members must have the same bytes before a reader acts on them; objects on fewer members are
 //! kept apart. An unreadable object on too few members for its writer to have continued is a
-//! *stray*; on more members it is an object of which all copies are damaged.
+//! *stray*; on more members it is an object with all its copies damaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,8 +111,8 @@ impl Store {
     }
 
     /// Puts an object on every present member, with a MAC where the store has them. An object that
-    /// exists with the same content is accepted. A member whose object under the name cannot be a
-    /// process's counts as one that did not take it.
+    /// exists with the same content is accepted. If a member has something else under the name that
+    /// no process can have put, it counts among those that did not take it.
     ///
     /// # Errors
     /// [`Kind::Exists`] when another object has the name, and then on no member if it has it on the

@@ -104,7 +104,7 @@ impl Search {
     fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
         let found = self.labels();
         let newest = || {
-            // Of several halves, the one that was named is opened.
+            // The half of the named member is opened.
             let named = self.looked[0].1.as_ref().ok().map(|label| &label.table);
             let has_parted = |label: &Label| {
                 named.is_some_and(|named| {

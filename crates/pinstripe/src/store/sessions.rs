@@ -219,7 +219,7 @@ fn is_cut_off(store: &Store, name: ExtentName) -> bool {
 /// Reads one session.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is not a session, or is another one.
+/// [`Kind::Corrupt`] if it is not a session, or has the name of another.
 pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
     let session = Session::decode(bytes)?;
     store.verify(name_of(SessionId(id)), bytes)?;

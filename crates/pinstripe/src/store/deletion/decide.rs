@@ -155,8 +155,8 @@ pub enum CaseAction {
     Withdraw,
 }
 
-/// Judges a condemnation by which of its objects exist. A reaping object without the condemned one
-/// is a leftover: a collector keeps both until it has put the tombstone.
+/// Judges a condemnation by its existing objects. A reaping object without the condemned one is a
+/// leftover: a collector keeps both until it has put the tombstone.
 pub fn judge(
     condemned: bool,
     reaping: bool,

@@ -132,15 +132,15 @@ impl Index<'_> {
         }
     }
 
-    /// The index of a pack, if it has the extents that reading takes; and whether none is
-    /// missing on a member that is there.
+    /// Returns the index of a pack, if it has the extents that a read needs; and whether no present
+    /// member lacks its extent.
     fn ask_if_readable(&self, set: SetId, extents: usize) -> Result<Option<(SealedPack, bool)>> {
         let mut is_whole = true;
         // A set on every member that the store ever had cannot need more.
         if extents < self.store.member_slots.len() {
             let reader = open_set(self.store, ExtentName::pack(set), set);
             // A set over fewer members than there are now is complete with fewer extents. A set
-            // over more members, one of which left too early, needs as many as it had.
+            // over more members needs as many as it had, even if a member left too early.
             let (readable, whole) = match reader {
                 Ok(reader) => {
                     let geometry = reader.geometry();

@@ -108,7 +108,7 @@ impl Index<'_> {
     }
 
     /// Refreshes without a run that could not be read. The run is damaged if enough members still
-    /// have it; otherwise another writer merged it away, which is no damage.
+    /// have it; otherwise another writer merged it away, which is not damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind().is_about_keys() {
             return Err(error);

@@ -36,7 +36,7 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 
 impl Index<'_> {
     /// Reads every run to its end. Writes one for packs that no sound run lists; it also replaces
-    /// those that list packs that are gone or of which a member lacks its extent. Removes runs that
+    /// runs that list packs that are gone or that lack an extent on a member. Removes runs that
     /// cannot be read, except runs of a newer version, and those that an absent member may have.
     ///
     /// # Errors
