@@ -1,8 +1,8 @@
 //! The one fatal error of a run: the first wins, all stages see it and drain.
 //!
 //! Invariant: a raised abort wakes each thread that waits in [`Abort::recv`] or [`Abort::send`],
-//! now or later, so that none of them looks at intervals whether the run is over. The stages that
-//! take jobs from a queue need no waking: the stage above them ends, and closes it.
+//! now or later, so that none of them polls for the end of the run. The stages that take jobs from
+//! a queue need no waking: the stage above them ends, and closes it.
 
 #![allow(clippy::disallowed_methods, reason = "the queue that wakes the stages of a run")]
 

@@ -125,7 +125,7 @@ impl Cutter {
         }
     }
 
-    /// The length of the first chunk of `data`, which begins a chunk and lies `offset` bytes into
+    /// Returns the length of the first chunk of `data`, which begins a chunk at byte `offset` of
     /// its file; 0 only when `data` is empty. Scans no further than it must.
     ///
     /// `last` says that the run ends with `data`; otherwise `data` must have
@@ -146,11 +146,11 @@ impl Cutter {
         }
     }
 
-    /// Finds where chunks may end in one segment of a run: pure, and independent of the segments
-    /// around it, so many threads may scan at once.
+    /// Finds the places where chunks may end in one segment of a run: pure, and independent of the
+    /// segments around it, so that many threads may scan at once.
     ///
-    /// `base` is the position of `data[0]`; `before` is what precedes it in the run, of which the
-    /// last 64 bytes matter (fewer only where there are no more).
+    /// `base` is the position of `data[0]`; `before` is the part of the run before it: its last 64
+    /// bytes matter (it may be shorter only if there are no more).
     pub fn scan(&self, before: &[u8], data: &[u8], base: u64) -> Candidates {
         let mut found = Candidates::default();
         let Rules::Gear(rules) = &self.rules else {
@@ -168,7 +168,7 @@ impl Cutter {
         found
     }
 
-    /// Begins to cut a run that lies `offset` bytes into its file, to be given in segments.
+    /// Begins to cut a run at byte `offset` of its file; the run is given in segments.
     pub fn resolver(&self, offset: u64) -> Resolver {
         Resolver::new(self.rules.clone(), offset)
     }

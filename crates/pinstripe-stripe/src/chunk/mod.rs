@@ -11,9 +11,9 @@
 //! segment 2 --scan--> candidates --'
 //! ```
 //!
-//! Invariants: the cuts depend on the bytes, the chunking and the seed, never on how the run was
-//! divided or by which of the two ways it was cut; content-defined cuts are those of FastCDC 2020
-//! as the `fastcdc` crate makes them, at normalization level 1. Every chunk but the last of a run
+//! Invariants: the cuts depend on the bytes, the chunking and the seed, never on the division of
+//! the run or on which of the two ways was used; content-defined cuts are those of FastCDC 2020 as
+//! the `fastcdc` crate makes them, at normalization level 1. Every chunk except the last of a run
 //! has [`Cutter::min_bytes`] or more, none has more than [`Cutter::max_bytes`].
 //!
 //! Never here: input or output, threads, hashing or storing of chunks.
@@ -118,10 +118,11 @@ impl FromStr for Chunking {
     /// Reads `64K` as an average and `fixed:4K` as a length.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is no size, or one that is not allowed there.
+    /// [`Kind::Usage`] when it is not a size, or not one that is allowed there.
     fn from_str(text: &str) -> Result<Chunking> {
         let bytes = |size: &str| -> Result<u32> {
-            // What does not fit is refused as too long, like any other length out of range.
+            // A number that does not fit is refused as too long, like any other length out of
+            // range.
             Ok(u32::try_from(parse_size(size)?).unwrap_or(u32::MAX))
         };
         match text.trim().split_once(':') {

@@ -14,7 +14,7 @@ pub struct Resolver {
     start: u64,
     /// The end of all segments so far.
     end: u64,
-    /// The hash of the chunk in progress, while its first possible places are looked at.
+    /// The hash of the chunk in progress, while its first possible places are examined.
     hash: u64,
     /// The end of the chunk in progress, provided that there is more content.
     held: Option<u64>,
@@ -30,9 +30,9 @@ impl Resolver {
     /// Takes the next segment with the candidates that [`Cutter::scan`](super::Cutter::scan) found
     /// in it, and appends the ends of all chunks that are certain now to `ends`.
     ///
-    /// Ends are positions in the run, counted like the first segment's `offset`; each is also
-    /// where the next chunk begins. [`Candidates::default`] will do for candidates: they are then
-    /// looked for here. Empty segments change nothing.
+    /// Ends are positions in the run, counted like the first segment's `offset`; each is also where
+    /// the next chunk begins. With [`Candidates::default`], the candidates are searched here. Empty
+    /// segments change nothing.
     pub fn push(&mut self, segment: &[u8], found: &Candidates, ends: &mut Vec<u64>) {
         if segment.is_empty() {
             return;

@@ -2,7 +2,7 @@
 //!
 //! A content-defined chunk ends at the first place, counted from its beginning, that
 //! - is at least `min`, and below the shorter of `max` and the rest of the run, rounded down to an
-//!   even number: FastCDC 2020 looks at places in pairs and never at half a pair;
+//!   even number: FastCDC 2020 examines places in pairs and never half a pair;
 //! - meets the strict condition below `avg`, or the loose one from there on, with a hash that
 //!   begins at zero at `min`;
 //!
@@ -19,8 +19,8 @@ use pinstripe_kernel::gear::{CutCandidate, WINDOW};
 
 use super::cutter::{Candidates, GearRules};
 
-/// The most bytes scanned at once; no further than a quarter of the average chunk either, so
-/// that little is looked at in vain.
+/// The most bytes scanned at once; at most a quarter of the average chunk, so that few bytes are
+/// scanned in vain.
 const BLOCK_BYTES: u64 = 32 << 10;
 /// And at least, because short blocks are slow.
 const BLOCK_BYTES_LEAST: u64 = 4 << 10;
@@ -29,10 +29,10 @@ const BLOCK_BYTES_LEAST: u64 = 4 << 10;
 pub(super) enum Outcome {
     /// The chunk ends here.
     Cut(u64),
-    /// It ends here if the run goes on after this segment. If not, it ends with the run: the place
-    /// is the first of a pair that was never completed.
+    /// It ends here if the run continues after this segment. If not, it ends with the run: the
+    /// place is the first of a pair that was never completed.
     Held(u64),
-    /// It goes on beyond this segment, or ends with the run.
+    /// It continues beyond this segment, or ends with the run.
     Open,
 }
 

@@ -13,8 +13,8 @@ const SAVING_DIVISOR: usize = 64;
 const LARGEST_WINDOW_LOG: u32 = 22;
 /// LZ4 inputs below this length use a table of 16-bit places.
 const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
-/// After so many records in a row that looked incompressible the next ones are looked at briefly,
-/// but for every so many-th.
+/// After this many incompressible records in a row the next ones are examined briefly, except every
+/// [`THOROUGH_EVERY`]th.
 const BRIEF_AFTER: u32 = 8;
 const THOROUGH_EVERY: u32 = 16;
 

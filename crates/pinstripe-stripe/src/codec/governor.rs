@@ -2,10 +2,10 @@
 //!
 //! There are [`STEPS`] from light to hard. A level is two neighbouring steps. While the queues of
 //! the members are less than half full, the lighter one of the level is used, otherwise the harder
-//! one: so processors and members are both busy, wherever between the two steps the balance lies.
-//! Only when the queues stay nearly full although everything is encoded the harder way, the next
-//! level is taken, and the one before when they stay nearly empty although everything is encoded
-//! the lighter way.
+//! one: so processors and members are both busy, if the balance is between the two steps. The next
+//! level is taken only when the queues stay nearly full although everything is encoded the harder
+//! way, and the previous one when they stay nearly empty although everything is encoded the lighter
+//! way.
 //!
 //! Invariants: the level changes by one at a time, and only after several decisions in a row called
 //! for it; the fill of the queues is the only input. So a slow source, too, leads to light codecs.
@@ -37,8 +37,8 @@ const HIGH: f32 = 0.8;
 /// Members are about to have nothing to do up to here.
 const LOW: f32 = 0.2;
 
-/// So many decisions in a row must speak for another level, and so many more per worker: what a
-/// worker has in hand was decided earlier, and shows in the queues later.
+/// The number of decisions in a row that must call for another level, and the additional number per
+/// worker: a worker's present unit was decided earlier, and shows in the queues later.
 const PATIENCE: u32 = 16;
 const PATIENCE_PER_WORKER: u32 = 2;
 
@@ -57,7 +57,7 @@ struct State {
 }
 
 impl Governor {
-    /// A governor for so many workers.
+    /// Creates a governor for `workers` workers.
     pub fn new(workers: usize) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX);
         let state = State { level: FIRST_LEVEL, lagging: 0, starving: 0 };
@@ -67,9 +67,8 @@ impl Governor {
         }
     }
 
-    /// The codec for the next unit. `fill` says how full the members' queues are, from 0 to 1: of
-    /// those that all have to take the unit, the fullest; of those of which any may take it, all
-    /// together.
+    /// Returns the codec for the next unit. `fill` says how full the members' queues are, from 0 to
+    /// 1: the fullest one if all must take the unit, all of them together if any may take it.
     pub fn decide(&self, fill: f32) -> Codec {
         let mut state = lock(&self.state);
         state.lagging = if fill >= HIGH { state.lagging + 1 } else { 0 };

@@ -7,9 +7,9 @@
 
 use pinstripe_base::random::mix64;
 
-/// Shorter records are cheaper to compress than to look at.
+/// Shorter records are cheaper to compress than to examine.
 const MIN_BYTES: usize = 4096;
-/// Pieces looked at, spread over the record.
+/// Pieces examined, spread over the record.
 const PIECES: usize = 64;
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 64;
@@ -19,18 +19,18 @@ const MIN_DISTINCT: u32 = 45;
 /// could save a 64th of the bytes where it is about 960; this stays well below.
 const MAX_CHI_SQUARED: u32 = 480;
 
-/// The part of a record that is looked at.
+/// The part of a record that is examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Nothing is known of records before it.
+    /// The records before it are unknown, or were compressible.
     Thorough,
-    /// Those before it looked incompressible: a quarter of the time, and a record of which an
-    /// eighth is compressible passes for random one time in eight.
+    /// Those before it looked incompressible: takes a quarter of the time; a record that is
+    /// compressible to an eighth passes for random one time in eight.
     Brief,
 }
 
 impl Look {
-    /// Of so many pieces or windows, one is looked at.
+    /// Returns n: one in n pieces or windows is examined.
     const fn one_in(self) -> usize {
         match self {
             Look::Thorough => 1,
@@ -69,11 +69,11 @@ fn pieces_look_random(raw: &[u8], look: Look) -> bool {
     squares / mean <= MAX_CHI_SQUARED
 }
 
-/// Bytes looked at together for the anchor byte: eight words.
+/// Bytes searched together for the anchor byte: eight words.
 const BLOCK_BYTES: usize = 64;
 /// Bytes of a window in which strings are sampled.
 const WINDOW_BYTES: usize = 8 * BLOCK_BYTES;
-/// Longer records have a window in every so many bytes.
+/// Longer records have one window in this many bytes.
 const WINDOW_STRIDE_BYTES: usize = 8 * WINDOW_BYTES;
 /// No record has fewer windows than this, unless they cover it all.
 const MIN_WINDOWS: usize = 32;

@@ -92,7 +92,7 @@ impl FromStr for Codec {
     /// Reads a codec as people write it.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown name, and for a zstd level that is none.
+    /// [`Kind::Usage`] for an unknown name, and for an invalid zstd level.
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "raw" => Ok(Codec::Raw),

@@ -13,7 +13,7 @@ pub struct Distinct {
     /// Bytes of each key in the sample.
     seen: HashMap<u64, u64>,
     most: usize,
-    /// A key is in the sample when so many of its high bits are zero.
+    /// A key is in the sample when this many of its high bits are zero.
     shift: u32,
     items: u64,
     bytes: u64,
@@ -31,7 +31,7 @@ pub struct Count {
     pub distinct_items: u64,
     /// Bytes of distinct things.
     pub distinct_bytes: u64,
-    /// One key of so many was looked at.
+    /// One in this many keys was counted.
     pub sampled: u64,
 }
 
@@ -63,7 +63,7 @@ impl Distinct {
         true
     }
 
-    /// Counts things that were seen before, so many with so many bytes: nothing of them is new.
+    /// Counts things that were seen before: `items` things of `bytes` bytes in all. None is new.
     pub fn add_again(&mut self, items: u64, bytes: u64) {
         self.items += items;
         self.bytes += bytes;

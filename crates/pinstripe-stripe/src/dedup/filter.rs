@@ -1,9 +1,9 @@
 //! A set of 64-bit keys in 9 to 10 bits each: says "no" for certain, "yes" with one error in 256.
 //!
-//! A binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor
-//! Filters", 2022) with three slots per key and fingerprints of 8 bits. The array is cut into
-//! segments of a power of two; the slots of a key lie in three neighbouring segments, and the
-//! exclusive or of their contents is the key's fingerprint.
+//! A binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters",
+//! 2022) with three slots per key and fingerprints of 8 bits. The array is cut into segments of a
+//! power of two; the slots of a key are in three neighbouring segments, and the exclusive or of
+//! their contents is the key's fingerprint.
 //!
 //! Invariants: every key that it was built from is in it; a filter that was read from a member
 //! is checked to have the length that its shape asks for, so no query reaches beyond it.
@@ -28,7 +28,7 @@ pub struct Filter {
     fingerprints: Box<[u8]>,
 }
 
-/// The part of a filter that is stored beside its fingerprints.
+/// The part of a filter that is stored with its fingerprints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// The seed that keys are mixed with.
@@ -51,8 +51,8 @@ impl Shape {
 }
 
 impl Filter {
-    /// Builds a filter. The keys are left sorted, each once. Takes about 13 bytes of memory per
-    /// key beside the keys.
+    /// Builds a filter. The keys are left sorted, each once. Takes about 13 bytes of memory per key
+    /// in addition to the keys.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when no seed fits, which keys that are hashes never cause.
@@ -91,7 +91,7 @@ impl Filter {
         Ok(Filter { seed, segment_log2, segments, fingerprints: fingerprints.into() })
     }
 
-    /// The parameters to store beside [`fingerprints`](Self::fingerprints).
+    /// Returns the parameters to store with [`fingerprints`](Self::fingerprints).
     pub fn shape(&self) -> Shape {
         Shape { seed: self.seed, segment_log2: self.segment_log2, segments: self.segments }
     }
@@ -123,7 +123,7 @@ impl Filter {
     }
 }
 
-/// The length of segments and their number for so many keys: figures of the paper.
+/// Returns the length of segments and their number for this number of keys: figures of the paper.
 fn dimensions(keys: usize) -> (u8, u32) {
     let n = keys.max(2) as f64;
     let log2 = (n.ln() / 3.33_f64.ln() + 2.25).floor() as u8;

@@ -1,11 +1,11 @@
 //! The claims of a run on the chunks that it stores, and filters that say quickly that a chunk is
 //! not in a part of the index.
 //!
-//! Invariants: of all threads that claim one id, exactly one is told that it is new; that thread
-//! stores the chunk or fails the whole run, so a thread that was told "known" may refer to it at
-//! once. A claim is given back only when the index knows the chunk. The set is divided into shards
-//! by the id, which is random, so workers seldom contend. Never here: I/O, and the places of
-//! chunks.
+//! Invariants: of all threads that claim one id, exactly one gets the answer that it is new; that
+//! thread stores the chunk or fails the whole run, so a thread that gets the answer "known" may
+//! refer to it at once. A claim is given back only when the index knows the chunk. The set is
+//! divided into shards by the id, which is random, so workers seldom contend. Never here: I/O, and
+//! the places of chunks.
 
 pub mod distinct;
 pub mod filter;

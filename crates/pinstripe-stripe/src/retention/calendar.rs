@@ -3,7 +3,7 @@
 //! No zone tables and no clock: a moment is seconds since 1970 UTC, moved by an offset that the
 //! caller gives.
 
-/// The calendar's periods in which a moment lies; equal numbers are the same period.
+/// The calendar's periods that contain a moment; equal numbers are the same period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Periods {
     /// Hours since 1970.

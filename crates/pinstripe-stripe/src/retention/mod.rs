@@ -15,21 +15,21 @@ use calendar::{Periods, periods};
 /// The rules that say which snapshots stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// So many of the newest.
+    /// This many of the newest.
     pub last: Option<u64>,
-    /// The newest of so many hours.
+    /// The newest in each of this many hours.
     pub hourly: Option<u64>,
-    /// The newest of so many days.
+    /// The newest on each of this many days.
     pub daily: Option<u64>,
-    /// The newest of so many weeks, from Monday on.
+    /// The newest in each of this many weeks, from Monday on.
     pub weekly: Option<u64>,
-    /// The newest of so many months.
+    /// The newest in each of this many months.
     pub monthly: Option<u64>,
-    /// The newest of so many years.
+    /// The newest in each of this many years.
     pub yearly: Option<u64>,
     /// All that carry one of these words.
     pub tags: Vec<String>,
-    /// All that are at most so many seconds older than the newest.
+    /// All that are at most this many seconds older than the newest.
     pub within_seconds: Option<u64>,
 }
 
@@ -45,9 +45,9 @@ impl Policy {
 pub struct Candidate {
     /// When it was made: seconds since 1970 and nanoseconds of that second.
     pub created: (i64, u32),
-    /// Of which machine.
+    /// The host that was backed up.
     pub host: Vec<u8>,
-    /// Of which paths.
+    /// The paths that were backed up.
     pub sources: Vec<Vec<u8>>,
     /// The words it carries.
     pub tags: Vec<String>,
@@ -60,13 +60,13 @@ pub enum KeepReason {
     Last,
     /// It is the newest of its hour.
     Hourly,
-    /// Of its day.
+    /// It is the newest of its day.
     Daily,
-    /// Of its week.
+    /// It is the newest of its week.
     Weekly,
-    /// Of its month.
+    /// It is the newest of its month.
     Monthly,
-    /// Of its year.
+    /// It is the newest of its year.
     Yearly,
     /// It carries this word.
     Tag(String),

@@ -1,8 +1,8 @@
 //! Sealing: records and snapshots made unreadable, and unforgeable, without the store's keys.
 //!
 //! [`Sealer`] is made once per run that writes, with a random salt; its subkey follows from the
-//! newest master key and that salt, and its nonces are a counter. [`Opener`] reads what any run
-//! sealed under any generation of the master keys. What is sealed is a *blob*:
+//! newest master key and that salt, and its nonces are a counter. [`Opener`] reads objects that any
+//! run sealed under any generation of the master keys. A sealed object is a *blob*:
 //!
 //! ```text
 //!  0  generation of the master key  4

@@ -29,7 +29,7 @@ pub struct Opener {
     subkeys: Mutex<HashMap<SubkeyName, Arc<Cipher>>>,
 }
 
-/// Cipher, generation and salt: what a subkey follows from beside its master key.
+/// Cipher, generation and salt: with the master key, they determine a subkey.
 type SubkeyName = (Encryption, u32, [u8; SALT_BYTES]);
 
 enum State {
@@ -41,7 +41,7 @@ enum State {
     Open(Vec<SecretKey>),
 }
 
-/// A record that was opened where it lies.
+/// A record that was opened in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedRecord {
     /// Its content.
@@ -68,7 +68,7 @@ impl Opener {
         Opener { state: State::Open(keys.seals.clone()), subkeys: Mutex::default() }
     }
 
-    /// Verifies the record that `bytes` begin with and opens it where it lies.
+    /// Verifies the record that `bytes` begin with and opens it in place.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when anything does not match or is not sealed as the store is,

@@ -172,7 +172,7 @@ impl Sealer {
 }
 
 impl Run {
-    /// Makes the blob that begins at `start`, of which the head is still to be filled in.
+    /// Makes the blob that begins at `start`, and fills in its head.
     fn seal(&self, aad: &[u8], bytes: &mut Vec<u8>, start: usize) -> Result<()> {
         // At a billion records per second the counter lasts for centuries.
         let counter = self.next.fetch_add(1, Ordering::Relaxed);

@@ -108,7 +108,7 @@ impl RowShape {
     }
 }
 
-/// A part of the logical run that lies in one strip.
+/// A part of the logical run that is in one strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripPiece {
     /// The row.
@@ -199,14 +199,14 @@ impl SetLayout {
         self.trailer_offset(slot) + self.geometry.tail_bytes(self.rows())
     }
 
-    /// Cuts a range of the logical run into what lies in one strip each, in logical order.
-    /// Bytes beyond the end of the run are passed over.
+    /// Cuts a range of the logical run into parts that are in one strip each, in logical order.
+    /// Bytes beyond the end of the run are skipped.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = StripPiece> + use<> {
         let layout = *self;
         self.rows_of(&range).flat_map(move |row| layout.row_pieces(row, range.clone()))
     }
 
-    /// The pieces of a range that lie in one row.
+    /// Returns the pieces of a range that are in one row.
     pub fn row_pieces(
         &self,
         row: u64,

@@ -53,8 +53,8 @@ impl SetReader {
         &self.standings()[slot].sound
     }
 
-    /// Present members with an extent that another present one has too, under sound headers both;
-    /// the other is the one that [`verify`](Self::verify) looked at.
+    /// Returns present members with an extent that another present one has too, both under sound
+    /// headers; [`verify`](Self::verify) examined the other one.
     pub fn spare_members(&self) -> Vec<usize> {
         let spare = |standing: &Standing| standing.sound.iter().skip(1).copied().collect();
         self.standings().iter().flat_map::<Vec<_>, _>(spare).collect()
@@ -108,7 +108,7 @@ impl SetReader {
                 Err(reason) => damaged.push((member, reason)),
             }
         }
-        // Those first that can be told by their strips: the others take what is left.
+        // First those that their strips identify: the others take the remaining slots.
         damaged.sort_by_cached_key(|(member, _)| self.known_by_strips(*member, &found).is_none());
         for (member, reason) in damaged {
             let open = |slot: &usize| found[*slot].members().next().is_none();
@@ -125,11 +125,11 @@ impl SetReader {
         found
     }
 
-    /// Of slots that are nowhere, which present member has lost them. A member is named only when
-    /// that follows: no member is absent, which might have the slot, and there are as many members
-    /// without an extent as there are slots without a holder, so that each has lost one. Otherwise
-    /// extents that were moved, or members that came later, make a sound member look like one that
-    /// lacks something.
+    /// Finds the present members that have lost the slots without a holder. A member is named only
+    /// when that is certain: no member is absent, which might have the slot, and there are as many
+    /// members without an extent as there are slots without a holder, so that each has lost one.
+    /// Otherwise extents that were moved, or members that came later, make a sound member look like
+    /// one that lacks something.
     fn find_homes(&self, found: &mut [Standing]) {
         let mut free = self.free_members();
         let everybody_is_there = self.is_everybody_there
@@ -154,7 +154,7 @@ impl SetReader {
         }
     }
 
-    /// The slot without a holder of which a member has a strip.
+    /// Returns the slot without a holder whose strip this member has.
     fn known_by_strips(&self, member: usize, found: &[Standing]) -> Option<usize> {
         let mut open = (0..found.len()).filter(|slot| found[*slot].members().next().is_none());
         let mut strip = Vec::new();
@@ -190,15 +190,15 @@ impl SetReader {
         }
     }
 
-    /// The n-th of the members that are there: where a set that is as young as the table of
-    /// members has its n-th slot.
+    /// Returns the n-th of the present members: it has the n-th slot of a set that was made under
+    /// the present table of members.
     fn nth_present(&self, n: usize) -> Option<usize> {
         (0..self.places()).filter(|member| self.member(*member).is_some()).nth(n).or(Some(n))
     }
 
     /// The slot that a member's header says it holds, read at first use.
     ///
-    /// Two threads may both look at first; they see the same and one answer is kept.
+    /// Two threads may both read it at first; they find the same, and one answer is kept.
     pub(super) fn header(&self, member: usize) -> Result<usize, ErasureReason> {
         let Some(known) = self.headers.get(member) else {
             return Err(ErasureReason::MemberMissing);

@@ -1,5 +1,5 @@
-//! One logical byte run laid over N slots, one member each, D data + P parity: written once, read
-//! back whole while any P members are gone.
+//! One logical byte run striped over N slots, one member each, D data + P parity: written once,
+//! read back completely while any P members are gone.
 //!
 //! [`geometry`] computes the place of every byte (pure), [`SetWriter`] makes the extents,
 //! [`SetReader`] reads ranges, rebuilds lost strips on the way, verifies, and rewrites a member's
@@ -8,12 +8,13 @@
 //! Invariants:
 //! - a strip that cannot be read and a strip that does not match its checksum are the same thing,
 //!   an *erasure*, and take the same path: rebuilt from the other strips of its row;
-//! - a strip on a member that is left alone for being far is made from others, and that is no damage;
+//! - a strip on a remote member that is not read because near strips suffice is rebuilt from those,
+//!   which is not damage;
 //! - bytes read under checksums are those that were written, or an error names the loss;
 //! - memory is bounded by one row (plus 16 bytes of checksum per strip).
 //!
-//! Never here: threads, retries, caches that outlive a pass over a set, and the choice of members; the pipeline calls `&self`
-//! methods from any number of threads, and no lock is held across I/O.
+//! Never here: threads, retries, caches that outlive a pass over a set, and the choice of members;
+//! the pipeline calls `&self` methods from any number of threads, and no lock is held across I/O.
 
 pub mod geometry;
 

@@ -1,9 +1,9 @@
-//! Which members of a set are asked first, and which are read only when the others do not suffice.
+//! Which members of a set are read first, and which are read only when the others do not suffice.
 //!
-//! A row is whole with as many strips as it has data. Those on a disk of this machine cost a
-//! fraction of what one in a bucket does, in time and in money: so a strip that is far away is made
-//! from near ones, parity included, if there are enough of them. Of members that are all far, those
-//! are left alone that answer much later than as many as are needed.
+//! A row can be read with as many strips as it has data strips. A strip on a disk of this machine
+//! costs a fraction of one in a bucket, in time and in money: so a remote strip is rebuilt from
+//! near ones, parity included, if there are enough of them. If all members are remote, a
+//! member is not read if it answers much later than the slowest one needed.
 //!
 //! Invariant: as many members as a row has data strips are always near.
 
@@ -27,8 +27,8 @@ pub fn distance(member: &dyn Member) -> Distance {
     Distance { is_remote: is_remote(member.place()), latency }
 }
 
-/// The members that are there, in the order in which they are asked for the trailer of a set: near
-/// ones first, and among those that are alike an order that depends on the set.
+/// Returns the present members, in the order in which they are asked for the trailer of a set: near
+/// ones first, and among equals in an order that depends on the set.
 pub(super) fn turns(members: &[Option<SharedMember>], set: SetId) -> Vec<(usize, &SharedMember)> {
     let first = usize::from(set.0[SetId::LEN - 1]);
     let turns = (0..members.len()).map(|turn| (first + turn) % members.len());
@@ -38,13 +38,13 @@ pub(super) fn turns(members: &[Option<SharedMember>], set: SetId) -> Vec<(usize,
     turns
 }
 
-/// A member so many times as late as the one that is needed last is left alone.
+/// A member is not read if its latency is this many times that of the slowest member needed.
 const FACTOR: u32 = 3;
-/// Differences below this are nothing.
+/// Differences below this are ignored.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// Which members are left alone as long as `needed` others give what is wanted; `None` stands for
-/// one that is absent.
+/// Which members are not read as long as `needed` others have the strips; `None` is an absent
+/// member.
 pub(super) fn spared(members: &[Option<Distance>], needed: usize) -> Vec<bool> {
     let mut sorted: Vec<Distance> = members.iter().copied().flatten().collect();
     sorted.sort_unstable();

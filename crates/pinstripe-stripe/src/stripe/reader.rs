@@ -1,9 +1,9 @@
 //! Reads ranges of a stripe set from those of its members that are left.
 //!
-//! There are two ways to read. [`SetReader::read`] is the fast one: it reads only the bytes asked
-//! for and does not check them, because the caller checks the records in them.
-//! [`SetReader::read_verified`] is used when that check failed: it reads whole strips and compares
-//! each with its checksum in the trailer, so the damaged one is found and rebuilt.
+//! There are two ways to read. [`SetReader::read`] is the fast one: it reads only the bytes
+//! requested and does not check them, because the caller checks the records in them.
+//! [`SetReader::read_verified`] is used when that check failed: it reads complete strips and
+//! compares each with its checksum in the trailer, so that the damaged one is found and rebuilt.
 //!
 //! Invariants: an extent's bytes are trusted either because its header says that it is the right
 //! extent, or because their checksum matches: a damaged header alone never costs data. Nothing
@@ -34,13 +34,13 @@ pub struct SetReader {
     name: ExtentName,
     trailer: Trailer,
     layout: SetLayout,
-    /// By member number: which slot its header says, once it was looked at.
+    /// By member number: the slot in its header, once it was read.
     pub(super) headers: Vec<OnceLock<Result<usize, ErasureReason>>>,
     /// By slot: the members that hold it; found out when first needed.
     pub(super) standings: OnceLock<Vec<Standing>>,
     /// By slot: whether it is read only when others do not suffice; found out when first needed.
     pub(super) far_slots: OnceLock<Vec<bool>>,
-    /// The member whose trailer it was opened by, if it was by that of one.
+    /// The member whose trailer was used, if it was that of a single member.
     pub(super) opened_by: Option<usize>,
     /// No member of the store is absent: a number without a member is that of one that left for good.
     pub(super) is_everybody_there: bool,
@@ -49,9 +49,9 @@ pub struct SetReader {
 impl SetReader {
     /// Opens the set whose extents have this name, by any one good trailer.
     ///
-    /// `members` stand by member number, `None` for one that is missing or was never there. Any
-    /// of them may have any slot of the set, or none. Which member is asked first depends on the
-    /// set id, so that many sets load all members.
+    /// `members` are indexed by member number, with `None` for a missing member or an unused
+    /// number. Any of them may have any slot of the set, or none. Which member is asked first
+    /// depends on the set id, so that many sets load all members.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no member has the extent; [`Kind::Unsupported`] when a newer
@@ -117,7 +117,7 @@ impl SetReader {
                 None => said.push((trailer, 1)),
             }
         }
-        // Of equals the first: `max_by_key` would take the last.
+        // Among equals, the first: `max_by_key` would take the last.
         said.reverse();
         match said.into_iter().max_by_key(|(_, holders)| *holders) {
             Some((trailer, _)) => Self::with_trailer(members, name, trailer),
@@ -245,7 +245,7 @@ impl SetReader {
         Ok(report)
     }
 
-    /// Reads the part of a range that lies in one row, straight into place.
+    /// Reads the part of a range that is in one row, straight into place.
     fn read_row(
         &self,
         row: u64,

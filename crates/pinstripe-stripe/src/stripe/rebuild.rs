@@ -64,8 +64,8 @@ impl SetReader {
         })
     }
 
-    /// Fills the lost pieces of a row in `read`, the part of a range that lies in the row, from
-    /// the same columns of the other strips.
+    /// Fills the lost pieces of a row in `read`, the part of a range that is in the row, from the
+    /// same columns of the other strips.
     pub(super) fn rebuild_pieces(
         &self,
         row: u64,

@@ -1,4 +1,4 @@
-//! A reader's report beside the bytes: rebuilt strips, damaged parts, losses.
+//! A reader's report in addition to the bytes: rebuilt strips, damaged parts, losses.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use pinstripe_base::error::{Error, Kind};
 /// Why a strip, or the extent it is in, counts as an erasure.
 #[derive(Debug, Clone)]
 pub enum ErasureReason {
-    /// No member stands at this number.
+    /// No member has this number.
     MemberMissing,
     /// The member is there, the extent is not.
     ExtentMissing,
@@ -73,7 +73,7 @@ pub(super) fn is_lost_mark(strip: &[u8]) -> bool {
         && strip.chunks(LOST_MARK.len()).all(|part| *part == LOST_MARK[..part.len()])
 }
 
-/// What was written of an extent of which some strips are beyond repair.
+/// The result of writing an extent with strips beyond repair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Salvaged {
     /// Rows whose strip is sound.
@@ -98,7 +98,7 @@ pub struct Rebuilt {
     pub reason: ErasureReason,
 }
 
-/// The work of a read beside returning bytes.
+/// The work of a read other than returning bytes.
 #[derive(Debug, Clone, Default)]
 pub struct ReadReport {
     /// The strips, or parts of strips, that had to be rebuilt, in row order.

@@ -1,8 +1,8 @@
-//! One row during a read: the strips at hand, the reasons why others are missing, and the
+//! One row during a read: the strips in memory, the reasons why others are missing, and the
 //! rebuilding of the missing ones.
 //!
 //! Invariants: a strip is read at most once; parity is read only when a strip is lost; under
-//! [`Trust::Checksum`] every strip at hand matches its checksum, rebuilt ones included.
+//! [`Trust::Checksum`] every strip in memory matches its checksum, rebuilt ones included.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub(super) struct Row<'a> {
 #[derive(Default)]
 pub(super) struct Buffers {
     strips: Vec<Vec<u8>>,
-    /// What was read of far members beyond the row, for who goes through all rows.
+    /// Bytes read from remote members beyond the row, for a pass over all rows.
     windows: Option<Windows>,
 }
 
@@ -133,15 +133,15 @@ impl<'a> Row<'a> {
     pub(super) fn bytes(&self, position: usize) -> &[u8] {
         match &self.strips[position] {
             Strip::AtHand(bytes) => bytes,
-            _ => unreachable!("heal leaves every strip that it was asked for at hand"),
+            _ => unreachable!("heal leaves every strip that it was asked for in memory"),
         }
     }
 
-    /// As [`bytes`](Self::bytes), but the strip is at hand no longer.
+    /// As [`bytes`](Self::bytes), but removes the strip from memory.
     pub(super) fn take(&mut self, position: usize) -> Vec<u8> {
         match std::mem::replace(&mut self.strips[position], Strip::Unread) {
             Strip::AtHand(bytes) => bytes.into_owned(),
-            _ => unreachable!("heal leaves every strip that it was asked for at hand"),
+            _ => unreachable!("heal leaves every strip that it was asked for in memory"),
         }
     }
 
@@ -176,8 +176,8 @@ impl<'a> Row<'a> {
         Ok(())
     }
 
-    /// Looks at every strip, shows those of data with their places in the logical run, and lets go
-    /// of them again: the positions that are lost, and why.
+    /// Reads every strip, shows those of data with their places in the logical run, and drops them
+    /// again. Returns the positions that are lost, and why.
     pub(super) fn survey(
         &mut self,
         report: &mut ReadReport,
@@ -229,7 +229,7 @@ impl<'a> Row<'a> {
         self.set.trailer().checksum(self.row, self.slot(position))
     }
 
-    /// Reads a strip unless that was tried before; says whether it is at hand.
+    /// Reads a strip unless that was tried before; returns whether it is in memory.
     fn load(&mut self, position: usize, report: &mut ReadReport) -> bool {
         if matches!(self.strips[position], Strip::Unread) {
             self.strips[position] = match self.fetch(position, report) {
@@ -294,7 +294,7 @@ impl<'a> Row<'a> {
                 return Err(Error::corrupt(what, self.set.name().path()));
             }
             let rebuilt = Strip::AtHand(Cow::Owned(bytes));
-            // One that was spared is no damage, and whose it is would have to be asked.
+            // A strip that was spared is not damage, and its owner was not read.
             if let Strip::Lost(reason) = std::mem::replace(&mut self.strips[position], rebuilt)
                 && !matches!(reason, ErasureReason::Spared)
             {

@@ -1,4 +1,4 @@
-//! Reading the trailer of an extent of which only the name is known.
+//! Reading the trailer of an extent by its name alone.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
@@ -21,7 +21,7 @@ pub(super) fn read_trailer(
     let extent_bytes = member.len(name).map_err(at_place)?;
     let mut tail = vec![0; FOOTER_BYTES];
     let footer_at = extent_bytes.saturating_sub(FOOTER_BYTES as u64);
-    // Of a far member's extent this host may have the end and no more.
+    // The cache of this host may have only the end of a remote extent.
     let is_at_hand = is_remote(member.place()) && member.read_at_hand(name, footer_at, &mut tail);
     if !is_at_hand {
         let guess = extent_bytes.min(TAIL_GUESS_BYTES);

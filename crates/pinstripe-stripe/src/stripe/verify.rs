@@ -15,16 +15,16 @@ use pinstripe_member::ExtentWriter;
 use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 
 impl SetReader {
-    /// Holds every strip of every slot against its checksum, every header and trailer against
-    /// what they must be. `progress` is told the bytes read, row by row.
+    /// Compares every strip of every slot with its checksum, and every header and trailer with what
+    /// they must be. `progress` gets the number of bytes read, row by row.
     ///
     /// Damage is a result, not an error; a missing extent is one damage, not one for each row.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Verification {
         self.verify_and_show(progress, &mut |_, _| {})
     }
 
-    /// As [`verify`](Self::verify); `show` gets the parts of the logical run that are as they were
-    /// written, each with its first byte's place, in order. What is damaged is left out.
+    /// As [`verify`](Self::verify); `show` gets the parts of the logical run that match their
+    /// checksums, each with its first byte's place, in order. Damaged parts are left out.
     pub fn verify_and_show(
         &self,
         progress: &mut dyn FnMut(u64),
@@ -38,7 +38,7 @@ impl SetReader {
         }
         progress(found.fetched_bytes);
 
-        // Of each slot, whether some strip of it is beyond repair.
+        // For each slot, whether a strip of it is beyond repair.
         let mut hopeless = vec![false; slots];
         let mut buffers = Buffers::of_all_rows();
         for row in 0..self.layout().rows() {
@@ -151,10 +151,10 @@ impl SetReader {
         }
     }
 
-    /// Whether every strip of the last row matches its checksum, but for those of `missing` slots.
+    /// Whether every strip of the last row matches its checksum, except those of `missing` slots.
     ///
     /// A caller that has rebuilt as many missing slots as parity replaces has read every strip of
-    /// all other rows. Of the last one, which may be cut short, some were not asked for.
+    /// all other rows. The last row may be cut short, so some of its strips were not read.
     pub fn is_last_row_sound(&self, missing: &[usize]) -> bool {
         let Some(row) = self.layout().rows().checked_sub(1) else { return true };
         let mut strips = Row::whole(self, row);
@@ -191,7 +191,7 @@ impl SetReader {
                 found.damage.push(ExtentDamage { slot, member, part, reason, repairable });
             }
         }
-        // Of a slot that stands twice each copy is looked at: either may be the one that stays.
+        // If a slot has two copies, each is verified: either may be the one that stays.
         let twins = (0..self.geometry().members()).filter(|slot| self.holders_of(*slot).len() > 1);
         for (slot, member) in
             twins.flat_map(|slot| self.holders_of(slot).iter().map(move |m| (slot, *m)))
@@ -213,7 +213,7 @@ impl SetReader {
                 .all(|row| self.verify_strip(member, slot, row, &mut strip).is_ok())
     }
 
-    /// Checks what stands before and behind the strips of a slot, on every member that holds it.
+    /// Checks the header and the trailer of a slot, on every member that holds it.
     fn verify_ends(&self, slot: usize, tail: &[u8], found: &mut Verification) {
         let standing = &self.standings()[slot];
         let mut damaged = |member, part, reason| {

@@ -1,8 +1,8 @@
 //! Strips of far members, read together with what follows them in their extents.
 //!
-//! Who goes through a set row by row asks each member for one strip after the other. Of a far one each
-//! is a round trip and a request that is paid for, so a part of the extent is read as one, and serves
-//! the rows that follow.
+//! A pass over a set, row by row, reads one strip after the other from each member. On a remote
+//! member each read is a round trip and a paid request, so a part of the extent is read in one
+//! request, and serves the rows that follow.
 //!
 //! Invariants: what is served was read by this pass; bytes that turned out wrong are not served twice,
 //! for each strip is asked for once.

@@ -22,8 +22,8 @@ pub trait StripSink {
     /// Takes the next part of a slot's extent; parts of one slot arrive in order.
     ///
     /// # Errors
-    /// Whatever keeps the set from being finished: the writer stops with the same error. A sink
-    /// that can go on without a member returns `Ok`.
+    /// Any error that prevents the set from being finished: the writer stops with the same error. A
+    /// sink that can continue without a member returns `Ok`.
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()>;
 
     /// An empty buffer with room for `capacity` bytes; a sink that recycles buffers hands out
@@ -110,8 +110,7 @@ impl SetWriter {
         Ok(())
     }
 
-    /// Ends the run; `index` says where in it the record index lies, and is empty if there is
-    /// none.
+    /// Ends the run; `index` is the range of the record index in it, or empty if there is none.
     ///
     /// # Errors
     /// Those of the sink; [`Kind::Usage`] when the index lies outside of the run.

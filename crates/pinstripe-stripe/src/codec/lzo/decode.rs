@@ -41,7 +41,7 @@ enum Behind {
 /// Decodes `stored` into the front of `out`; returns how many bytes it wrote.
 ///
 /// # Errors
-/// [`LzoError`] when `stored` is no complete LZO1X stream or does not fit `out`; the content of
+/// [`LzoError`] when `stored` is not a complete LZO1X stream or does not fit `out`; the content of
 /// `out` is then unspecified.
 pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, LzoError> {
     let mut input = Input { bytes: stored, at: 0 };

@@ -7,13 +7,13 @@
 //!
 //! The loads of the search are not bounds-checked (checks cost a sixth of the speed); every write
 //! is. Their proof is the invariant of [`Dictionary`]: cleared at the start of a call, and then
-//! given only places before the one being looked at.
+//! given only places before the current one.
 
 use super::{END, FAR_BYTES, MIDDLE_BYTES, NEAR_BYTES};
 
 /// log2 of the dictionary's entries: 32 KiB of places stay in the first-level cache.
 const HASH_BITS: u32 = 14;
-/// The shortest match looked for; a match costs two or three bytes.
+/// The shortest match searched; a match costs two or three bytes.
 const MIN_MATCH_BYTES: usize = 4;
 /// No match begins in this many last bytes, so that fixed-size loads stay inside the input.
 const TAIL_BYTES: usize = 20;
@@ -66,19 +66,19 @@ pub fn compress(raw: &[u8], dictionary: &mut Dictionary, out: &mut [u8]) -> usiz
 #[inline(always)]
 fn find_match(raw: &[u8], places: &mut Places, literals: usize) -> Option<(usize, usize)> {
     let limit = raw.len().saturating_sub(TAIL_BYTES);
-    // Nothing can match at 0, and every noted place must lie before the one looked at.
+    // Nothing can match at 0, and every noted place must be before the current one.
     let mut at = literals.max(1);
     // Most matches come soon: this loop knows its next place without waiting for anything.
     let soon = limit.min(literals + PATIENCE_BYTES);
     while at < soon {
-        // SAFETY: `at` is in 1..limit, and `literals` lies behind every place of earlier calls.
+        // SAFETY: `at` is in 1..limit, and `literals` is behind every place of earlier calls.
         if let Some(distance) = unsafe { probe(raw, places, at) } {
             return Some((at, distance));
         }
         at += 1;
     }
     while at < limit {
-        // SAFETY: `at` is in 1..limit, and `literals` lies behind every place of earlier calls.
+        // SAFETY: `at` is in 1..limit, and `literals` is behind every place of earlier calls.
         if let Some(distance) = unsafe { probe(raw, places, at) } {
             return Some((at, distance));
         }
@@ -134,7 +134,7 @@ unsafe fn load64(bytes: &[u8], at: usize) -> u64 {
 /// Unless `from < at`.
 #[inline(always)]
 fn match_bytes(raw: &[u8], from: usize, at: usize) -> usize {
-    assert!(from < at, "a match lies before its repetition");
+    assert!(from < at, "a match is before its repetition");
     let mut len = MIN_MATCH_BYTES;
     while at + len + 8 <= raw.len() {
         // SAFETY: the loop condition, and `from < at`.
