@@ -53,9 +53,9 @@ byte_enum! {
         Index = 5,
         /// The summary of the whole split.
         Manifest = 6,
-        /// Bytes that say nothing, up to where something may begin.
+        /// Padding without content, up to the next possible start of a frame.
         Pad = 7,
-        /// A block whose bytes stand in the output beside this log, as they are.
+        /// A block whose bytes are in the plain output of this log.
         Beside = 8,
     }
 }
@@ -73,7 +73,7 @@ pub struct Frame {
     pub raw_bytes: u64,
     /// Their place in the source.
     pub offset: u64,
-    /// Checksum of the bytes that follow, or that stand beside.
+    /// Checksum of the bytes that follow, or that are in the plain output.
     pub sum: Checksum,
 }
 
@@ -140,7 +140,7 @@ impl Frame {
         bytes.windows(MAGIC.len()).position(|window| window == MAGIC)
     }
 
-    /// Whether the bytes that follow, or stand beside, are those that were written.
+    /// Whether the bytes that follow, or are in the plain output, are those that were written.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when they are not.

@@ -15,13 +15,13 @@
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
 
-/// A place that is none.
+/// The value of a missing place.
 const NOWHERE: u64 = u64::MAX;
 const ROW_BYTES: usize = 32;
 const LOG_BYTES: usize = 24;
 const USE_BYTES: usize = 32;
 
-/// The fields of a batch frame beside its place in the source.
+/// The fields of a batch frame in addition to its place in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchExtent {
     /// Bytes of the whole batch in the log, from the head of this frame on.

@@ -38,7 +38,7 @@ byte_enum! {
         Queue = 2,
         /// A log per output, of one contiguous range.
         Ranges = 3,
-        /// The bytes of one contiguous range per output, as they are; the log stands beside it.
+        /// The bytes of one contiguous range per output, unchanged; the log is in a separate file.
         Plain = 4,
     }
 }
@@ -60,7 +60,7 @@ impl SplitLayout {
 pub struct Identity {
     /// st_dev.
     pub device: u64,
-    /// st_ino; for a generator a hash of what it was told.
+    /// st_ino; for a generator a hash of its specification.
     pub inode: u64,
     /// Length in bytes.
     pub bytes: u64,

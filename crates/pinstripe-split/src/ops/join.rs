@@ -64,7 +64,7 @@ pub fn look(path: &Path, remote: Option<&dyn RemoteOutputs>) -> Result<SplitOutp
     SplitOutput::open(device, plain)
 }
 
-/// The device with the log, and the one with the bytes where the log stands beside it.
+/// Opens the device with the log, and the one with the bytes if the log is in a separate file.
 fn open_one(
     path: &Path,
     remote: Option<&dyn RemoteOutputs>,
@@ -91,8 +91,8 @@ fn open_one(
     if !paths::exists(&beside) {
         return Ok((device, None));
     }
-    // A file of that name may stand beside an output that has its own log; and what is plain may
-    // itself have been an output of another split.
+    // An output that has its own log may have a file of that name in its directory; and a plain
+    // output may once have been an output of another split.
     let log = open(&beside)?;
     let head =
         |device: &SharedDevice| SplitOutput::open(device.clone(), None).and_then(|it| it.head);
@@ -227,7 +227,7 @@ struct Hurt {
     what: String,
 }
 
-/// The damage to a stripe set on outputs that are there.
+/// Returns the damage to a stripe set on the present outputs.
 fn damage_of(
     reader: &Reader,
     log: &StripedLog,

@@ -1,7 +1,7 @@
-//! Laying a batch: the frames of one unit, one after the other in one buffer.
+//! Building a batch: the frames of one unit, one after the other in one buffer.
 //!
 //! Invariants: blocks arrive in the order of the source; adjacent zeros become one frame; the
-//! batch's own frame stands in front and is filled in last, when its length and hash are known.
+//! batch's own frame comes first and is filled in last, when its length and hash are known.
 
 use std::ops::Range;
 
@@ -24,18 +24,18 @@ const _: () = assert!(UNIT_BYTES.is_power_of_two());
 pub(crate) enum StoredBlock<'a> {
     /// These bytes, in the format of this codec.
     Here(u8, &'a [u8]),
-    /// Its own bytes, in the output beside the log.
+    /// Its own bytes, in the plain output.
     Beside(&'a [u8]),
 }
 
-/// A batch being laid.
+/// A batch being built.
 pub(crate) struct BatchWriter<'b> {
     out: &'b mut AlignedBuf,
     tag: Tag,
     start: u64,
-    /// Up to where the source is laid.
+    /// The end of the source bytes that are in the batch.
     position: u64,
-    /// Zeros that no frame speaks of yet.
+    /// Zeros that are not in a frame yet.
     zeros: Range<u64>,
 }
 
@@ -114,7 +114,7 @@ fn close(
     out[FRAME_BYTES..FRAME_BYTES + BatchExtent::BYTES].copy_from_slice(&batch);
 }
 
-/// Lays one frame that is no batch, padded to a multiple of `align` bytes.
+/// Appends one frame that is not a batch, padded to a multiple of `align` bytes.
 pub fn single(out: &mut Vec<u8>, tag: Tag, kind: FrameKind, stored: &[u8], align: u64) {
     out.extend_from_slice(&Frame::over(kind, 0, 0..0, stored).encode(tag));
     out.extend_from_slice(stored);

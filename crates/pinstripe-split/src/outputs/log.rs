@@ -34,7 +34,8 @@ pub trait Log: Send + Sync {
     /// The next place at which a frame may begin, after a position where none does, if there is
     /// one.
     fn resume_at(&self, position: u64) -> Option<u64>;
-    /// Whether it lies on several outputs, so that a part may be there where the whole is not.
+    /// Whether it is striped over several outputs, so that a part of a batch may exist without the
+    /// rest.
     fn has_strips(&self) -> bool;
 }
 
@@ -82,7 +83,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Of a split that is cut so.
+    /// Returns the sets of a split with this geometry.
     pub fn new(split: SplitId, geometry: Geometry) -> Self {
         Sets { split, geometry }
     }
@@ -136,7 +137,7 @@ pub struct StripedLog {
 }
 
 impl StripedLog {
-    /// A log of which the manifest says how long it is, or that is taken to be as long as enough
+    /// Opens a log. Its length is `told_bytes`, from the manifest, or else as long as enough
     /// outputs have rows; never longer than the longest output could hold.
     ///
     /// # Errors

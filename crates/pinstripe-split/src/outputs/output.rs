@@ -11,11 +11,11 @@ use pinstripe_io::device::SharedDevice;
 pub struct SplitOutput {
     /// The file or device with the pages and the log.
     pub device: SharedDevice,
-    /// The one with the source's own bytes, if the log only stands beside it.
+    /// The one with the source's own bytes, if the log is in a separate file.
     pub plain: Option<SharedDevice>,
-    /// Which output of which split.
+    /// The split that it belongs to, and its number there.
     pub head: Result<Head>,
-    /// That it is complete; `None` when it never became so.
+    /// The page that makes it complete; `None` if it never was complete.
     pub end: Result<Option<End>>,
     /// Its bytes.
     pub bytes: u64,
@@ -80,7 +80,7 @@ impl SplitOutput {
         }
         let mut bytes = vec![0; end.manifest_bytes as usize];
         self.device.read_at(end.manifest_at, &mut bytes)?;
-        let (head, stored) = bytes.split_first_chunk().expect("its length was looked at");
+        let (head, stored) = bytes.split_first_chunk().expect("its length was checked");
         let parse = || {
             let frame = Frame::decode(head, tag)?;
             frame.verify(stored)?;
@@ -93,13 +93,13 @@ impl SplitOutput {
     }
 }
 
-/// Opens outputs that are no files or disks of this machine.
+/// Opens outputs that are not files or disks of this machine.
 pub trait RemoteOutputs: Send + Sync {
     /// The output at a place with a scheme; it is empty where nothing is there.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a place of a form that it does not know; [`Kind::Refused`] when
-    /// something is there that is no output; what keeps it from asking.
+    /// [`Kind::Usage`] for a place in an unknown form; [`Kind::Refused`] when the object there is
+    /// not an output; those of the requests.
     fn output(&self, place: &Path) -> Result<SharedDevice>;
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn no_remote(place: &Path) -> Error {
         .advice("use one that was built with the feature 's3'")
 }
 
-/// The path of the log of a plain output: beside it.
+/// Returns the path of the log of a plain output, in the same directory.
 pub fn beside_path(output: &Path) -> std::path::PathBuf {
     let mut name = output.as_os_str().to_owned();
     name.push(".pinstripe");

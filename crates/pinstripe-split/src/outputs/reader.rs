@@ -1,8 +1,8 @@
-//! A split opened for reading: the outputs that are there, the place of every unit, and its bytes.
+//! A split opened for reading: the present outputs, the place of every unit, and its bytes.
 //!
 //! Invariants: outputs may be given in any order; the content of a missing one is rebuilt from
-//! parity, or reported as lost range by range; an unfinished split is never taken for whole, and
-//! its durable part is found all the same.
+//! parity, or reported as lost range by range; an unfinished split is never treated as complete,
+//! but its durable part is found.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub struct Reader {
     logs: Vec<Option<Box<dyn Log>>>,
     /// In the order of the source.
     batches: Vec<Located>,
-    /// Defects of outputs that are there.
+    /// Defects of the present outputs.
     troubles: Vec<Error>,
 }
 
@@ -45,8 +45,8 @@ impl Reader {
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when no output has a sound head; [`Kind::WrongMember`] for an output of
-    /// another split; [`Kind::Usage`] for the same output twice; those of the devices. That more
-    /// are missing than parity replaces is none, see [`require_enough`](Self::require_enough).
+    /// another split; [`Kind::Usage`] for the same output twice; those of the devices. More missing
+    /// outputs than parity replaces are not an error, see [`require_enough`](Self::require_enough).
     pub fn open(devices: Vec<(SharedDevice, Option<SharedDevice>)>) -> Result<Self> {
         let open = |(device, plain)| SplitOutput::open(device, plain);
         let opened: Vec<SplitOutput> = devices.into_iter().map(open).collect::<Result<_>>()?;
@@ -135,7 +135,7 @@ impl Reader {
         absent
     }
 
-    /// The striped log, if that is how it lies.
+    /// Returns the striped log, if the layout has one.
     pub fn striped(&self) -> Result<Option<StripedLog>> {
         match self.head.layout {
             SplitLayout::Stripes => self.striped_log().map(Some),
@@ -195,7 +195,7 @@ impl Reader {
         read(UnitSource { log: &**log, tag: self.head.tag(), sidecar: sidecar.as_ref() }, out)
     }
 
-    /// The place of a batch's bytes, if they stand beside the log.
+    /// Returns the place of a batch's bytes, if they are not in the log.
     fn sidecar(&self, located: &Located) -> Option<RawSidecar<'_>> {
         let output = self.outputs[located.log.min(self.outputs.len() - 1)].as_ref()?;
         let first_byte = output.head.as_ref().ok()?.first_byte;
@@ -209,7 +209,7 @@ impl Reader {
         zeros.iter().any(|range| !sidecar.is_zeros(range))
     }
 
-    /// Fills `buf` from a place of the source, reading only the batches that it lies in.
+    /// Fills `buf` from a place of the source, reading only the batches that contain it.
     ///
     /// # Errors
     /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] when a part of it is lost, with the

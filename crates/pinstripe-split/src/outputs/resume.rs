@@ -1,8 +1,8 @@
 //! The finished part of an interrupted split, from which it can be resumed.
 //!
-//! Invariants: all that a log has in front of its last index was durable when the index was
-//! written; everything behind it is read and checked before it is counted on. Of a striped log only
-//! whole sets count: those behind the last index with all of their strips sound, including parity.
+//! Invariants: everything in a log before its last index was durable when the index was written;
+//! everything behind it is read and checked before it counts. Only complete sets of a striped log
+//! count: those behind the last index with all of their strips sound, including parity.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub struct LogProgress {
     pub rows: Vec<BatchPlace>,
     /// Its last index.
     pub last_index: Option<u64>,
-    /// Batches that indexes speak of.
+    /// Batches that indexes list.
     pub indexed: u64,
 }
 
@@ -40,8 +40,8 @@ pub struct Resumed {
     pub done: Vec<Range<u64>>,
 }
 
-/// Looks at the outputs of an interrupted split, all of which must be there, in their order, and
-/// cuts off what cannot be counted on.
+/// Examines the outputs of an interrupted split, all of which must be present, in their order, and
+/// truncates each behind its durable part.
 ///
 /// # Errors
 /// [`Kind::Exists`] when it is complete; [`Kind::TooManyLosses`] when a batch in front of the last

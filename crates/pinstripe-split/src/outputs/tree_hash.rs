@@ -1,11 +1,11 @@
 //! The BLAKE3 of a source whose units are hashed by many threads, in any order.
 //!
 //! BLAKE3 is a binary tree over chunks of 1 KiB whose left subtrees are as large as a power of two
-//! allows (the BLAKE3 paper, section 2.1). Units are such powers, so each is a subtree of its own
-//! but for the last, and their chaining values are all that the root needs.
+//! allows (the BLAKE3 paper, section 2.1). Units are such powers, so each except the last is a
+//! subtree of its own, and their chaining values are all that the root needs.
 //!
 //! Invariants: memory is a value for each level of the tree and for each unit that came before its
-//! turn; the same hash as of the whole read at once.
+//! turn; the hash equals that of the source read in order.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl TreeHash {
         if let Some(last) = self.last.replace(part) {
             let mut subtree = (last.chaining_value, 1);
             while self.stack.last().is_some_and(|(_, units)| *units == subtree.1) {
-                let (left, units) = self.stack.pop().expect("it was looked at");
+                let (left, units) = self.stack.pop().expect("it was examined");
                 subtree = (merge_subtrees_non_root(&left, &subtree.0, Mode::Hash), 2 * units);
             }
             self.stack.push(subtree);

@@ -28,7 +28,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Nothing of it could be read.
+    /// Returns a unit of which no part could be read.
     pub(super) fn lost(range: Range<u64>) -> Self {
         Unit { lost: std::iter::once(range).collect(), is_damaged: true, ..Unit::default() }
     }
@@ -47,9 +47,9 @@ pub struct UnitReader {
 pub struct UnitSource<'a> {
     /// The log.
     pub log: &'a dyn Log,
-    /// Of the split that its frames must belong to.
+    /// The tag of the split that its frames must belong to.
     pub tag: Tag,
-    /// The output with the bytes, if they stand beside the log.
+    /// The output with the bytes, if they are not in the log.
     pub sidecar: Option<&'a RawSidecar<'a>>,
 }
 
@@ -89,7 +89,7 @@ impl UnitReader {
     /// has room for a unit.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for frames of a newer version. A loss is no error.
+    /// [`Kind::Unsupported`] for frames of a newer version. A loss is not an error.
     pub fn read(
         &mut self,
         source: UnitSource<'_>,
@@ -218,7 +218,7 @@ impl Assembly<'_> {
 
     fn block(&mut self, range: Range<u64>, decode: impl FnOnce(&mut [u8]) -> Result<()>) {
         let from = (range.start - self.whole.start) as usize;
-        // What was passed over reads as zeros.
+        // Skipped bytes read as zeros.
         self.out.resize(from);
         self.out.set_len((range.end - self.whole.start) as usize);
         if decode(&mut self.out[from..]).is_err() {
@@ -289,7 +289,7 @@ struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
     tag: Tag,
-    /// Bytes were passed over that are no frame.
+    /// Bytes that are not a frame were skipped.
     has_skipped: bool,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct JoinJob<'j> {
     pub reader: &'j Reader,
     /// Which part of the source.
     pub range: Range<u64>,
-    /// Write zeros for lost bytes, and go on.
+    /// Write zeros for lost bytes, and continue.
     pub best_effort: bool,
     /// Threads.
     pub workers: usize,
@@ -60,7 +60,7 @@ pub struct JoinOutcome {
     pub healed: u64,
     /// Batches that decode to other bytes than were split, ascending.
     pub changed: Vec<Range<u64>>,
-    /// Batches with damage that cost nothing of the source, and that parity did not give back,
+    /// Batches with damage that lost no bytes of the source, and that parity did not repair,
     /// ascending.
     pub hurt: Vec<Range<u64>>,
     /// BLAKE3 of all of the source, if all was read.
@@ -101,7 +101,8 @@ impl JoinJob<'_> {
     /// Reads the range and gives it to the target.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] at the first part that is lost, unless losses are no reason to stop;
+    /// [`Kind::TooManyLosses`] at the first part that is lost, unless the job continues after
+    /// losses;
     /// [`Kind::Usage`] for a range beyond the end; those of the target.
     pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<JoinOutcome> {
         let Range { start, end } = self.range;

@@ -1,10 +1,10 @@
 //! Made-up bytes, as fast as memory: a function of a seed and the place, so that any range can be
 //! made at any time by any number of threads.
 //!
-//! A block is all zeros, or begins with its number, so that no two of these are equal, and goes on
-//! with random bytes, and then with words. It is made in cells: a cell's random bytes are a stretch
+//! A block is all zeros, or begins with its number, so that no two of these are equal, continues
+//! with random bytes, and ends with words. It is made in cells: a cell's random bytes are a stretch
 //! of one pool, chosen by the cell's number and xored with a key that no other cell has; nothing
-//! comes twice, so no codec makes it smaller. Its words are a stretch of another pool, as they are.
+//! comes twice, so no codec makes it smaller. Its words are a stretch of another pool, unchanged.
 //!
 //! Invariant: equal recipes give equal bytes in every version and on every machine (tests.rs has
 //! their hashes).
@@ -20,7 +20,7 @@ use pinstripe_base::random::mix64;
 
 pub use spec::{FakeSpec, Millionths, PREFIX};
 
-/// Each pool has so many bytes to begin a stretch in: they stay in the second cache.
+/// Each pool has this many bytes in which a stretch may begin: they stay in the second-level cache.
 const POOL_BYTES: usize = 1 << 20;
 /// Stretches begin at multiples of this.
 const PLACE_BYTES: usize = 64;

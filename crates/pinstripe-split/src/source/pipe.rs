@@ -1,5 +1,5 @@
 //! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or the
-//! rest of a file of which another process has read the beginning.
+//! rest of a file after another process has read the beginning.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

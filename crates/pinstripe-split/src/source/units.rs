@@ -49,8 +49,8 @@ struct Turn {
 
 impl Units {
     /// Hands out `source` in units of `unit_bytes`, without the ranges in `done`: those are in
-    /// order, apart from each other, and made of whole units, of which the last may be shorter
-    /// because the source ends there.
+    /// order, do not overlap, and consist of complete units; the last one may be shorter because the
+    /// source ends there.
     ///
     /// # Errors
     /// [`Kind::Usage`] for units of no bytes and ranges that are not like that.
@@ -91,8 +91,8 @@ impl Units {
     /// the other. After an error its piece is lost, and others may still be handed out.
     ///
     /// # Errors
-    /// Those of [`ByteSource::extent`] and [`ByteSource::read_at`]; [`Kind::Changed`] when a stream ends
-    /// within what is done of it, or goes on behind what was its end.
+    /// Those of [`ByteSource::extent`] and [`ByteSource::read_at`]; [`Kind::Changed`] when a stream
+    /// ends within its finished part, or continues behind its former end.
     ///
     /// # Panics
     /// When the buffer is shorter than a unit.
@@ -116,7 +116,10 @@ impl Units {
         }
         if !piece.is_hole {
             let read = self.source.read_at(piece.offset, &mut buffer[..piece.bytes as usize])?;
-            debug_assert_eq!(read as u64, piece.bytes, "a source of known length is read whole");
+            debug_assert_eq!(
+                read as u64, piece.bytes,
+                "a source of known length is read completely"
+            );
         }
         Ok(Some(piece))
     }
@@ -193,7 +196,7 @@ impl Units {
     }
 
     fn other_stream(&self, expected: u64, found: u64) -> Error {
-        Error::new(Kind::Changed, "is not the stream of which a part is already split")
+        Error::new(Kind::Changed, "is not the stream whose first part is already split")
             .at(self.source.place())
             .expected(format!("{expected} bytes"), format!("{found}"))
             .advice("send the same bytes again, from the beginning")

@@ -175,7 +175,7 @@ fn a_killed_split_of_a_pipe_is_gone_on_with_and_another_pipe_is_noticed() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("is not the stream of which a part is already split"), "{said}");
+    assert!(said.contains("is not the stream whose first part is already split"), "{said}");
     feeder.join().unwrap();
     let (child, feeder) = feed(&format!("{line} --resume"), source.len());
     let output = child.wait_with_output().unwrap();

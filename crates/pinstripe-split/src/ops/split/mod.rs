@@ -62,15 +62,15 @@ pub struct SplitOptions {
     pub workers: usize,
     /// For all buffers together.
     pub memory_bytes: u64,
-    /// Write over outputs that are there.
+    /// Overwrite existing outputs.
     pub force: bool,
-    /// Go on with a split that was interrupted.
+    /// Continue a split that was interrupted.
     pub resume: bool,
     /// When it begins.
     pub now_seconds: i64,
     /// Faults to be made on purpose, by number of the output.
     pub faults: Option<Plan>,
-    /// Opens outputs that are no files or disks.
+    /// Opens outputs that are not files or disks.
     pub remote: Option<Arc<dyn RemoteOutputs>>,
 }
 
@@ -115,9 +115,9 @@ const BUFFERED_BYTES: u64 = 48 * MIB;
 /// Splits a source; `open` opens it, once for each range.
 ///
 /// # Errors
-/// [`Kind::Usage`] for impossible options; [`Kind::Exists`] for outputs that are there;
-/// [`Kind::WrongMember`] when the split to resume is another one; the first error of the source or
-/// of an output: then none of them is complete.
+/// [`Kind::Usage`] for impossible options; [`Kind::Exists`] for outputs that exist;
+/// [`Kind::WrongMember`] when the split to resume is a different one; the first error of the source
+/// or of an output: then none of them is complete.
 pub fn run(
     open: &dyn Fn() -> Result<Box<dyn ByteSource>>,
     options: &SplitOptions,

@@ -25,9 +25,9 @@ pub(super) struct Target {
     told: PathBuf,
     /// Takes pages and log.
     pub(super) log: SharedDevice,
-    /// Takes the source's bytes, if the log stands beside.
+    /// Takes the source's bytes, if the log is in a separate file.
     pub(super) plain: Option<SharedDevice>,
-    /// Of plain bytes first, then of the log.
+    /// The file of plain bytes first, then that of the log.
     files: Vec<Arc<FileDevice>>,
     has_faults: bool,
 }
@@ -39,7 +39,7 @@ impl Target {
         Some(fallback.to_string())
     }
 
-    /// What is to be done with it. A device that was wrapped for faults is no file any more.
+    /// Returns the job for its writer. A device that was wrapped for faults is no longer a file.
     pub(super) fn job(&self, head: Head, begun: LogProgress) -> OutputJob {
         let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
             Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
@@ -70,7 +70,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
         .expected(format!("at least {least} outputs"), count)
         .advice("name more outputs, or ask for less parity"));
     }
-    // Of what a generator was told only that it is one.
+    // The specification of a generator is not part of the name.
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
     let name = name.split([':', ' ']).next().filter(|it| !it.is_empty()).unwrap_or("split");
@@ -120,9 +120,12 @@ pub(super) fn check_paths(
             return Err(twice(path));
         }
         if is_block && layout == SplitLayout::Plain {
-            return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
-                .at(path)
-                .advice("use --layout queue, or a codec"));
+            return Err(Error::new(
+                Kind::Usage,
+                "plain ranges need a log file next to each output",
+            )
+            .at(path)
+            .advice("use --layout queue, or a codec"));
         }
         if !(options.force || options.resume || is_sink) {
             return Err(exists(path));
@@ -136,7 +139,7 @@ fn refuse_remote(path: &Path, layout: SplitLayout, is_new: bool) -> Result<()> {
         return Err(twice(path));
     }
     if layout == SplitLayout::Plain {
-        return Err(Error::new(Kind::Usage, "plain ranges need a file beside each output")
+        return Err(Error::new(Kind::Usage, "plain ranges need a log file next to each output")
             .at(path)
             .advice("use --layout queue, or a codec"));
     }
@@ -237,7 +240,7 @@ fn open_remote(number: usize, path: &Path, options: &SplitOptions) -> Result<Tar
     Ok(Target { path, told, log, plain: None, files: Vec::new(), has_faults })
 }
 
-/// Two names may have led to one file that was not there when they were looked at.
+/// Refuses two names of one file. It may not have existed when the names were examined.
 fn refuse_twins(opened: &[Target]) -> Result<()> {
     let mut seen = HashSet::new();
     for file in opened.iter().flat_map(|target| &target.files) {
@@ -250,14 +253,14 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the log beside an output that was plain before: it belongs to the content being
+/// Removes the log file of an output that was plain before: it belongs to the content being
 /// overwritten.
 fn remove_beside(output: &Path) -> Result<()> {
     let beside = beside_path(output);
     let Ok(file) = FileDevice::open(&beside, Access::Read, Policy::Buffered) else { return Ok(()) };
     let head = SplitOutput::open(Arc::new(file), None).and_then(|found| found.head);
     if head.is_ok_and(|head| head.layout == SplitLayout::Plain) {
-        let failed = |error| Error::io("cannot remove the old file beside it", &beside, error);
+        let failed = |error| Error::io("cannot remove the old log file", &beside, error);
         paths::remove_file(&beside).map_err(failed)?;
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! The batches of a join, read ahead of the threads that take them apart.
 //!
-//! The order is known, so each batch is read once, and no planner has to guess. Where there are more
-//! outputs than workers, a thread for each output reads ahead, since workers that decode keep no
-//! disk busy; otherwise the workers read for themselves into the same buffers. What stands beside a
-//! log (plain outputs) is read by the workers in any case.
+//! The order is known, so each batch is read once, and no planner has to guess. Where there are
+//! more outputs than workers, a thread for each output reads ahead, since workers that decode keep
+//! no disk busy; otherwise the workers read for themselves into the same buffers. In any case, the
+//! workers read the bytes of plain outputs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -37,7 +37,7 @@ pub(super) struct LogBytes {
 }
 
 impl LogBytes {
-    /// What was read, unless it could not be.
+    /// Returns the bytes that were read, or `None` after an error.
     pub(super) fn fetched(&self) -> Option<&[u8]> {
         self.is_read.then_some(&*self.bytes)
     }
@@ -77,7 +77,7 @@ struct State<'r, 's> {
     pinned: VecDeque<(usize, Pinned<'r, BatchBytes<'s>>)>,
 }
 
-/// Runs `body` with batches that are read ahead for so many workers.
+/// Runs `body` with batches that are prefetched for `workers` workers.
 pub(super) fn with_batches_ahead<R>(
     reader: &Reader,
     batches: &[Located],
@@ -101,7 +101,7 @@ impl<'r, 's> Ahead<'r, 's> {
         let mut state = lock(&self.state);
         while state.next < self.batches {
             let number = state.next;
-            // Room for one more is made by other workers, none of which needs this lock for it.
+            // Other workers make room for one more, and need no lock of this state for it.
             let pin = match state.pinned.is_empty() {
                 true => self.runner.pin(number, self.charge),
                 false => match self.runner.try_pin(number, self.charge) {

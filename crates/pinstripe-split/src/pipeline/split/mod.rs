@@ -6,9 +6,9 @@
 //! With a log per output and one queue for all, a batch goes to whichever output is free; with
 //! ranges each output has a queue of its own; a striped log has one writer for all outputs.
 //!
-//! Invariants: buffers are a fixed number and go round, so memory does not grow with the source;
-//! an index is written only when the batches that it speaks of are durable; ends are written when
-//! everything else is, on all outputs. The first error ends the run.
+//! Invariants: the number of buffers is fixed and they are reused, so memory does not grow with the
+//! source; an index is written only when the batches that it lists are durable; ends are written
+//! when everything else is, on all outputs. The first error ends the run.
 
 mod own;
 mod striped;

@@ -9,7 +9,7 @@ use pinstripe_base::clock;
 use pinstripe_base::monitor::{Along, Flow, Monitor};
 use pinstripe_stripe::codec::Codec;
 
-/// Blocks by what became of them.
+/// Counts blocks by the way they were stored.
 #[derive(Debug, Clone, Default)]
 pub struct BlockTally {
     source_bytes: u64,
@@ -19,7 +19,8 @@ pub struct BlockTally {
 }
 
 impl BlockTally {
-    /// Of a split that has so much of the source already. What became of that is not counted.
+    /// Returns the counts for a split that already has this much of the source; only new blocks are
+    /// counted by the way they were stored.
     pub fn after(done_bytes: u64) -> Self {
         BlockTally { source_bytes: done_bytes, ..BlockTally::default() }
     }

@@ -18,17 +18,17 @@ const EXAMPLE: &str = "write it as in fake:10G,block=64K,seed=7,zero=40%,entropy
 pub struct Millionths(u32);
 
 impl Millionths {
-    /// Nothing of it.
+    /// None of it.
     pub const NONE: Millionths = Millionths(0);
     /// All of it.
     pub const ALL: Millionths = Millionths(1_000_000);
 
-    /// So much of `whole`, rounded down.
+    /// Returns this share of `whole`, rounded down.
     pub fn of(self, whole: u64) -> u64 {
         (u128::from(whole) * u128::from(self.0) / 1_000_000) as u64
     }
 
-    /// Whether an evenly distributed draw is among so many of all draws.
+    /// Whether an evenly distributed draw is within this share of all draws.
     pub(super) fn is_hit_by(self, draw: u64) -> bool {
         ((draw >> 32) * 1_000_000) >> 32 < u64::from(self.0)
     }
