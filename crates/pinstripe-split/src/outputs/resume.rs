@@ -40,7 +40,7 @@ pub struct Resumed {
     pub done: Vec<Range<u64>>,
 }
 
-/// Examines the outputs of an interrupted split, all of which must be present, in their order, and
+/// Examines the outputs of an interrupted split, which must all be present, in their order, and
 /// truncates each behind its durable part.
 ///
 /// # Errors

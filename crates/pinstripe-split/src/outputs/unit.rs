@@ -28,7 +28,7 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// Returns a unit of which no part could be read.
+    /// Returns a unit with all of its bytes lost.
     pub(super) fn lost(range: Range<u64>) -> Self {
         Unit { lost: std::iter::once(range).collect(), is_damaged: true, ..Unit::default() }
     }
