@@ -1,10 +1,10 @@
 //! The choice of the true table of members when labels differ and none can be authenticated.
 //!
-//! A label lists the members of the store, and a member can write any list into its own label. So
-//! a newer table replaces an older one only when as many members *of the older one* say so as any
-//! writer must have reached (`votes::votes_needed`). The walk starts at the table of the label
-//! that the caller named. When that many of its own members say another table, the other is true:
-//! a change was cut off, or the named label was made up.
+//! A label lists the members of the store, and a member can write any list into its own label. So a
+//! newer table replaces an older one only when as many members *of the older one* have it as any
+//! writer must have reached (`votes::votes_needed`). The walk starts at the table of the label that
+//! the caller named. When that many of its own members have another table, the other is true: a
+//! change was interrupted, or the named label is forged.
 //!
 //! Pure: labels in, a table out. In a store whose labels carry MACs the newest verified table is
 //! true, and this module is not used.
@@ -34,7 +34,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
     };
     let first = match holds(&named.table) {
         true => &named.table,
-        // No table holds when members are away or differ: the newest is then the best guess.
+        // No table holds when members are absent or differ: the newest is then the best guess.
         false => {
             let held = tables.iter().rev().find(|table| holds(table) && knows_named(table));
             match held {

@@ -27,9 +27,9 @@ use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::process;
 use pinstripe_member::{ExtentName, Room, SharedMember};
 
-/// The number of times that a claimant looks whether a concurrent one has removed its claim, and
+/// The number of times that a claimant checks whether a concurrent one has removed its claim, and
 /// the wait in between: together longer than it takes to put a claim and remove it. The file
-/// systems of the members wake no waiter when a claim goes.
+/// systems of the members wake no waiter when a claim is removed.
 const LOOKS: usize = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
@@ -68,7 +68,7 @@ impl Store {
         while let Some(other) = self.other_claim(session.id)? {
             looks += 1;
             // The lower id stays: the other claimant sees it and gives way, unless it already holds
-            // the right. A holder never gives way, so the looks are bounded.
+            // the right. A holder never gives way, so the number of checks is bounded.
             if other.id < session.id || looks == LOOKS {
                 return Err(has_the_right(&other));
             }
@@ -111,7 +111,7 @@ impl Store {
     }
 }
 
-/// The error for a claim of another process that stands.
+/// Returns the error for a valid claim of another process.
 fn has_the_right(other: &Session) -> Error {
     Error::new(
         Kind::Busy,
@@ -133,7 +133,7 @@ impl Claim {
     /// Makes sure that no other process has ended this claim.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when one has, or when no member can tell.
+    /// [`Kind::Busy`] when one has, or when no member has the claim.
     pub fn confirm(&self) -> Result<()> {
         let stands = |member: &SharedMember| {
             read_small(&**member, self.name).is_ok_and(|it| it == self.bytes)

@@ -18,8 +18,8 @@ use pinstripe_member::format::label::{Encryption, Label, StoreConfig};
 use pinstripe_member::format::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Places, Room};
 
-/// Refuses a store with both kinds of keys; `looked` is where its members may be, and what their
-/// labels say. A place that does not answer has nothing to say.
+/// Refuses a store with both kinds of keys; `looked` has the places of its members and their
+/// labels. A place that does not answer is ignored.
 ///
 /// # Errors
 /// [`Kind::NotEncrypted`].

@@ -5,7 +5,7 @@
 //! count; a session with an unknown count is alive. A wrong suspicion ends a session, which costs
 //! its writer the work since its last checkpoint and does not harm the store.
 //!
-//! Never here: what a suspicion leads to (`ops/gc`), reading heartbeats (`heartbeats.rs`).
+//! Never here: the consequences of a suspicion (`ops/gc`), reading heartbeats (`heartbeats.rs`).
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct PulseSighting {
     pub since: Duration,
 }
 
-/// What a look found of a session.
+/// The heartbeats of a session at one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pulse {
     /// The number of its heartbeats; none before the first interval is over.
@@ -88,7 +88,7 @@ impl FailureDetector {
         for (session, pulse) in found.iter().take(SIGHTINGS_MAX) {
             let Some(pulse) = pulse else { continue };
             let before = sightings.iter().find(|it| it.session == *session);
-            // A count that stands since later than now was seen by another clock.
+            // A time in the future is from another clock.
             let since = match before {
                 Some(it) if it.count == pulse.count && it.since <= now => it.since,
                 _ => now,

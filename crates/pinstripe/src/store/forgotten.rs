@@ -1,4 +1,4 @@
-//! The marks that say which snapshots are no longer wanted: reading and putting them.
+//! The marks of snapshots that are no longer wanted: reading and putting them.
 //!
 //! The mark of the highest generation on a snapshot decides (`format/forgotten.rs`), so a mark is
 //! taken back without removing anything, and members that were absent change nothing.

@@ -47,7 +47,7 @@ pub(crate) fn put(store: &Store, session: SessionId, count: u64, every: Duration
 
 /// Removes the heartbeat of this count, where that can be done.
 pub(crate) fn remove(store: &Store, session: SessionId, count: u64) {
-    // What stays is removed by a gc.
+    // A gc removes a heartbeat that stays.
     let _ = store.drop_all(name(session, count));
 }
 

@@ -88,8 +88,8 @@ impl Store {
         self.spread_current(true)
     }
 
-    /// Puts the current ring and its slots where they are missing; what is damaged is for `scrub`
-    /// and `repair` to name and mend.
+    /// Puts the current ring and its slots where they are missing; `scrub` and `repair` report and
+    /// repair damaged ones.
     ///
     /// # Errors
     /// As [`spread_keys`](Self::spread_keys).
@@ -219,9 +219,9 @@ impl Store {
         let ring = root.seal(&keys, &self.config, self.format)?;
         let slot = new.wrap(&root, &ring)?;
         let voucher = self.voucher.as_ref().map(|_| Voucher::new(&keys));
-        // The slot first: a ring that no slot opens would lock every holder of a password out.
-        // Vouched for with the keys of before, so that a slot left by an interrupted rotation does
-        // not look forged to a process that opens the store with those keys.
+        // The slot first: a ring that no slot opens would lock every holder of a password out. Its
+        // MAC is made with the old keys, so that a slot left by an interrupted rotation is not a
+        // forgery to a process that opens the store with those keys.
         let name = ExtentName::In(Room::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
         let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
@@ -239,7 +239,7 @@ impl Store {
             }
             _ => error,
         })?;
-        // The ring is on a member: the new keys are in force, whatever else fails.
+        // The ring is on a member: the new keys are in force, even if a later step fails.
         self.opener = Opener::new(&keys);
         self.voucher = voucher;
         self.keys = Some(keys.clone());

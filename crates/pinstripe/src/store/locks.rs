@@ -8,7 +8,7 @@ pub(super) type RankedRwLock<T> = pinstripe_base::ranked::RankedRwLock<StoreLock
 pinstripe_base::lock_ranks! {
     /// The locks of an open store, outermost first. Only the reader of a pack is held across I/O:
     /// threads that need the same set wait for the one that opens it. All others are held for a
-    /// look or a change in memory.
+    /// read or a change in memory.
     pub(super) enum StoreLock {
         /// The packs that are open.
         OpenPacks,

@@ -142,8 +142,8 @@ pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geom
     Geometry::new(data as u8, config.parity, config.strip_bytes)
 }
 
-/// In how many packs each page of a tree stands, in a store with so much parity. Without any, one
-/// flipped byte would cost the names of all entries below it.
+/// Returns the number of packs that each page of a tree is in, in a store with this parity. Without
+/// parity, one flipped byte would lose the names of all entries below a page.
 #[must_use]
 pub(crate) fn page_copies(parity: u8) -> usize {
     if parity == 0 { 2 } else { 1 }
@@ -179,7 +179,7 @@ impl Store {
         self.member_slots.iter().map(|slot| self.answering(slot).cloned()).collect()
     }
 
-    /// The member of a slot, unless it is absent, or has failed or fallen silent.
+    /// Returns the member of a slot, unless it is absent, has failed, or no longer answers.
     fn answering<'a>(&self, slot: &'a MemberSlot) -> Option<&'a SharedMember> {
         slot.member.as_ref().filter(|member| !self.is_out(member))
     }
@@ -253,7 +253,7 @@ impl Store {
         self.kept = Some(kept).filter(|kept| kept.store() == self.config.store);
     }
 
-    /// What this host keeps of the store.
+    /// Returns the cache of the store on this host.
     pub(crate) fn kept(&self) -> Option<&Arc<SealedCache>> {
         self.kept.as_ref()
     }
@@ -308,8 +308,8 @@ impl Store {
         slots.filter(move |(_, slot)| is_out(slot)).map(|(number, _)| number)
     }
 
-    /// Numbers of the absent members that may have something of the store. One that fails or falls
-    /// silent is absent from then on.
+    /// Returns the numbers of the absent members that may have objects of the store. One that fails
+    /// or no longer answers is absent from then on.
     pub fn absent(&self) -> impl Iterator<Item = usize> + '_ {
         let is_absent = move |slot: &MemberSlot| {
             let state = slot.row.as_ref().map(|row| row.state);
@@ -319,8 +319,8 @@ impl Store {
         slots.filter(move |(_, slot)| is_absent(slot)).map(|(number, _)| number)
     }
 
-    /// The members that take new extents, by number: present, not on their way out, and named by
-    /// enough labels, as long as enough of those have room. `None` stands for all others.
+    /// Returns the members that take new extents, by number: present, not leaving, and named by
+    /// enough labels, as long as enough of those have room. All others are `None`.
     pub fn takers(&self) -> Vec<Option<SharedMember>> {
         let take = |slot: &MemberSlot| {
             let is_active = slot.row.as_ref()?.state == MemberState::Active;
@@ -363,7 +363,7 @@ impl Store {
         members
     }
 
-    /// Whether a member is far away, so that what is asked ahead of time is waited for less.
+    /// Whether a member is remote, so that requests should be made ahead of time.
     pub(crate) fn is_far(&self) -> bool {
         self.present().any(|(_, member)| is_remote(member.place()))
     }

@@ -52,7 +52,7 @@ impl Store {
         let Some(newest) = newest.filter(|newest| newest.replaces(&self.table)) else {
             return Ok(false);
         };
-        // Without MACs one member alone could name a place that it made up.
+        // Without MACs one member alone could forge a place.
         let later = tables.iter().filter(|it| it.replaces(&self.table)).count();
         if later < self.votes_on_tables().min(tables.len()) {
             return Ok(false);
@@ -103,7 +103,8 @@ impl Store {
         self.newcomers.met().clone()
     }
 
-    /// Ends a process that deletes, and that has met newcomers: what it has listed is not all.
+    /// Refuses to continue in a process that deletes and has met newcomers: its listings are
+    /// incomplete.
     ///
     /// # Errors
     /// [`Kind::Busy`] then.

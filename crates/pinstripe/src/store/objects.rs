@@ -48,8 +48,8 @@ pub enum Belief {
 pub struct RoomObjects<T> {
     /// The sound ones by name, on as many members as was asked for.
     pub sound: BTreeMap<[u8; 16], T>,
-    /// Sound ones on fewer members: a put in progress or interrupted, or made up by the members
-    /// that have them.
+    /// Sound ones on fewer members: a put in progress or interrupted, or forged by the members that
+    /// have them.
     pub few: BTreeMap<[u8; 16], T>,
     /// Names without a sound copy, after which a writer may have continued, and the error.
     pub unsound: Vec<(ExtentName, Error)>,
@@ -223,8 +223,8 @@ impl Store {
         }))
     }
 
-    /// Reads every object of a room. What vanishes meanwhile counts as gone. `decode` also
-    /// verifies the MAC of an object, where it has one.
+    /// Reads every object of a room. An object that vanishes meanwhile counts as gone. `decode`
+    /// also verifies the MAC of an object, where it has one.
     ///
     /// # Errors
     /// A member's own when too few can be listed; [`Kind::Unsupported`] when a newer version
@@ -320,7 +320,7 @@ impl Store {
     /// writer must have reached.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no member has it; what is wrong with a copy when none is sound.
+    /// [`Kind::NotFound`] when no member has it; the error of a copy when none is sound.
     pub(crate) fn read_agreed<T>(
         &self,
         name: ExtentName,

@@ -50,7 +50,7 @@ pub struct OpenOptions {
     /// Places where members were once: another half of the store may be there.
     pub also: Vec<PathBuf>,
     /// Opens the half of a divided store that the named member belongs to: by the table of its own
-    /// label, whatever other members say.
+    /// label, regardless of other members.
     pub half: bool,
     /// The time that members are waited for; without it, for ever.
     pub patience: Option<Patience>,
@@ -347,7 +347,8 @@ impl Store {
     }
 }
 
-/// The keys in the clear that most members have: one that made up other ones changes nothing.
+/// Returns the keys in the clear that most members have: a single member with forged keys changes
+/// nothing.
 fn read_keys(member_slots: &[MemberSlot], config: &StoreConfig) -> Result<Keys> {
     let (mut said, mut last): (Vec<(Keys, usize)>, _) = (Vec::new(), None);
     for member in member_slots.iter().filter_map(|slot| slot.member.as_deref()) {

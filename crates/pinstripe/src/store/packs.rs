@@ -297,8 +297,8 @@ impl<'a> ChunkReader<'a> {
             let places = self.index.places(id).ok()?;
             let mut others = places.iter().filter(|place| place.record != tried);
             let found = others.find_map(|place| self.read_at(id, place).ok());
-            // A collector may have moved the chunk to another pack: look again as long as the steps
-            // of deletion change.
+            // A collector may have moved the chunk to another pack: search again as long as the
+            // steps of deletion change.
             if found.is_some() || !self.index.follow_deletion().unwrap_or(false) {
                 return found;
             }

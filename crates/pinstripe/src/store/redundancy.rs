@@ -81,8 +81,8 @@ fn of_packs(
 /// States the redundancy at the end of a run that wrote packs, and warns where there is less than the
 /// store's parity although no member failed. `failed` are members that failed in this run.
 ///
-/// A store in buckets is not listed for it while all members take part: what was listed when the index
-/// was loaded and what this run wrote say the same.
+/// A store in buckets is not listed for this while all members take part: the listing from the load
+/// of the index and the packs that this run wrote give the same result.
 pub fn state(store: &Store, index: &Index<'_>, failed: &[usize], monitor: &Monitor) {
     let is_degraded = monitor.get(Counter::DegradedMembers) > 0;
     let counted = match store.is_far() && !is_degraded {

@@ -1,4 +1,4 @@
-//! Finding the members of a store: what the labels say, from any one of them.
+//! Finding the members of a store by the labels, from any one of them.
 //!
 //! Any label may name places to search; a directory found there counts by its own label. The true
 //! settings and table are those that the members agree on (`agreement`), or, if the keys are known,
@@ -70,7 +70,7 @@ impl Search {
         };
         let store = own.config.store;
         let is_of_half = |label: &Label| !options.half || label.table == own.table;
-        // Any label may say where to look: what is found there speaks for itself.
+        // Any label may name places to search: a label found there counts by itself.
         let mut hints = vec![own.table.clone()];
         options.look_ahead(&hints[0], any);
         while let Some(place) = search.unseen(&hints) {
@@ -249,8 +249,8 @@ impl Search {
         (member_slots, moved)
     }
 
-    /// Places of what its own label calls a member of this store, and the table does not: one that
-    /// was replaced while it was away, or a member of another half.
+    /// Returns places whose own label calls them a member of this store, while the table does not:
+    /// a member that was replaced during an absence, or a member of another half.
     pub(super) fn outsiders(&self) -> Vec<Outsider> {
         let claims = self.looked.iter().filter_map(|(place, found)| {
             let label = found.as_ref().ok()?;
@@ -374,7 +374,7 @@ pub fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
 
-/// What every verb asks of a store that it opens, or can do without.
+/// The rooms that every verb needs, or prefers, when it opens a store.
 pub(super) const OPENING: [Glance; 7] = [
     Glance { label: true, ..Glance::of(Room::Keys, 2) },
     Glance::of(Room::Snapshots, 1),

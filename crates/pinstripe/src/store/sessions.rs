@@ -53,8 +53,8 @@ pub fn begin<'a>(
     // Built before the error is returned, so that dropping it removes the copies that were put.
     let open = OpenSession { store, session, is_open: true };
     put?;
-    // A rotation puts its ring before it looks for sessions: of the two at least one sees the other. A
-    // backup looks before it removes or seals anything, with what else it lists then.
+    // A rotation puts its ring before it lists sessions: of the two at least one sees the other. A
+    // backup checks the keys with its first listings, before it removes or seals anything.
     if work != Work::Backup {
         store.confirm_keys()?;
     }
@@ -98,14 +98,15 @@ impl OpenSession<'_> {
     /// Ends it.
     ///
     /// # Errors
-    /// A member's own; the session then looks open on that member until its process is gone.
+    /// A member's own; the session then remains open on that member until its process is gone.
     pub fn end(mut self) -> Result<()> {
         self.is_open = false;
         self.store.drop_all(name_of(self.session.id))
     }
 
-    /// Makes sure that what it committed stands. A void that ended this session has the same name, and
-    /// an endpoint without create-if-absent may have written the commit over it: then this takes it back.
+    /// Makes sure that its commit object is on the members. A void that ended this session has the
+    /// same name, and an endpoint without create-if-absent may have written the commit over it:
+    /// then this takes it back.
     ///
     /// # Errors
     /// [`Kind::Busy`] when the session was ended; those of the members.
@@ -234,7 +235,7 @@ pub(crate) fn is_dead(session: &Session, own: &Process) -> bool {
     process::is_gone(&session.process, own)
 }
 
-/// Ends a session from outside, whatever its process does: its commit object can no longer be put.
+/// Ends a session from outside, regardless of its process: its commit object can no longer be put.
 /// Nothing that was committed is touched. A collector past its point of no return loses only its
 /// session: the next collector finishes its list.
 ///
@@ -257,7 +258,8 @@ pub fn fence(store: &Store, session: &Session) -> Result<()> {
     };
     let put = store.put_all(commit_of(session), &void.encode(), Quorum::Deletion);
     match put {
-        // REAPING stands: all agreed to its list, and every gc that deletes it deletes the same.
+        // The reaping object exists: all agreed to its list, and every gc that deletes it deletes
+        // the same.
         Err(error) if error.kind() == Kind::Exists && session.work == Work::Collect => {}
         Err(error) if error.kind() == Kind::Exists => {
             let what = format!("session {} ended first: its work is complete", session.id.short());

@@ -94,8 +94,8 @@ pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     }
 }
 
-/// Whether a void stands where a session that was ended from outside would have put its snapshot.
-/// A snapshot on any member is stronger.
+/// Whether a void has the name of the snapshot of a session that was ended from outside. A snapshot
+/// on any member takes precedence.
 pub fn is_void(store: &Store, id: SnapshotId) -> bool {
     store.read_object(ExtentName::snapshot(id), |bytes| read_void(store, id.0, bytes)).is_ok()
 }
@@ -143,8 +143,8 @@ pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     }
 }
 
-/// How many members have to say the same of a snapshot. Where nothing is sealed, only that tells it
-/// from another one that a member made up under its name.
+/// Returns the number of members that must have the same snapshot. If nothing is sealed, only this
+/// distinguishes it from one that a member forged under its name.
 fn needed(store: &Store) -> usize {
     if store.config.encryption == Encryption::None { store.votes() } else { 1 }
 }

@@ -118,7 +118,7 @@ impl Store {
         }
     }
 
-    /// Members on which another label stands than should, and what should.
+    /// Returns members whose label differs from the one that they should have, and that label.
     fn outdated_labels<'a>(
         &'a self,
         table: &'a MemberTable,
@@ -239,12 +239,12 @@ impl Store {
         Ok(())
     }
 
-    /// Whether a member to which this process has just put its commit object has been replaced or removed
-    /// meanwhile. The process that does so takes such objects over after the table says that the
-    /// member has left, so one of the two sees the other.
+    /// Whether a member to which this process has just put its commit object has been replaced or
+    /// removed meanwhile. The process that does so copies such objects after the table says that
+    /// the member has left, so one of the two sees the other.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when all of them have: what was put may be nowhere in the store.
+    /// [`Kind::Busy`] when all of them have: the object that was put may be nowhere in the store.
     pub(crate) fn left_meanwhile(&self) -> Result<Option<usize>> {
         let tables = self.labels_there()?.labels.into_iter().map(|label| label.table);
         let newest = tables.reduce(|one, other| if other.replaces(&one) { other } else { one });

@@ -1,6 +1,6 @@
 //! A snapshot's tree: building it from entries in path order, and reading it back from any path.
 //!
-//! Both work in memory of one page per level, whatever the number of entries.
+//! Both work in memory of one page per level, for any number of entries.
 
 mod diff;
 mod follow;

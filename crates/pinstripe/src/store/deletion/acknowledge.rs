@@ -55,8 +55,8 @@ impl Acknowledger {
                 Ok(()) => *is_given = true,
                 // A void: this session was ended from outside.
                 Err(error) if error.kind() == Kind::Exists => *is_given = true,
-                // It was there and is gone: put by an attempt whose answer was lost, and taken away
-                // by the collector that has ended this condemnation since.
+                // It existed and is gone: put by an attempt whose answer was lost, and removed by
+                // the collector that has ended this condemnation since.
                 Err(error) if error.kind() == Kind::NotFound => *is_given = true,
                 Err(error) => return Err(error),
             }

@@ -12,8 +12,8 @@ use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 use pinstripe_member::format::gc::Lists;
 use pinstripe_member::format::session::{Session, Work};
 
-/// Whether a session is over although its object is there: what it was for has been put, and
-/// speaks for itself. Snapshots have to be read after the session.
+/// Whether a session is over although its object still exists: its snapshot has been put. Snapshots
+/// have to be read after the session.
 pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
     session.work == Work::Backup && snapshots.contains(&SnapshotId(session.commit))
 }
@@ -41,9 +41,9 @@ pub fn doomed(
     snapshots.difference(roots).map(|&id| (id, marks.generation(id))).collect()
 }
 
-/// The sessions that still have to say what they rely on: backups, since only they take over
-/// chunks that they did not store. Other collectors are covered by their own condemnations, and an
-/// undelete by the last look before the first deletion.
+/// Returns the sessions that still have to acknowledge what they rely on: backups, since only they
+/// reuse chunks that they did not store. Other collectors are covered by their own condemnations,
+/// and an undelete by the last check before the first deletion.
 pub fn silent<'a>(
     sessions: &'a [Session],
     answered: &BTreeSet<SessionId>,
@@ -118,7 +118,7 @@ pub enum Go {
     Withdraw,
 }
 
-/// The last look before anything is deleted, and before every resumption. Read in this order,
+/// The last check before anything is deleted, and before every resumption. Read in this order,
 /// after the reaping object is on the members: sessions, marks, the condemned object.
 pub(crate) fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, stands: bool) -> Go {
     let changed = |(id, at): &(SnapshotId, u32)| marks.generation(*id) != *at;
@@ -147,7 +147,7 @@ pub(crate) fn is_too_late<'a>(
 pub enum CaseAction {
     /// Its owner is at work.
     Leave,
-    /// It was done: what is left of its objects goes.
+    /// The deletion was finished: remove its other objects.
     Clear,
     /// It was past the point of no return: continue with the deletion.
     Resume,

@@ -104,8 +104,8 @@ impl Cases {
         all
     }
 
-    /// Packs to count on no more: what others have condemned, and what is deleted. A pack may have
-    /// become the only one with some chunk by that.
+    /// Returns the packs that no longer count: those that other collectors have condemned, and
+    /// those deleted. A pack may thereby have become the only one with some chunk.
     pub(crate) fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
         let mut packs = self.condemned(own);
         packs.extend(self.dead_packs());
@@ -132,7 +132,7 @@ impl Cases {
         self.tombstones().flat_map(|lists| lists.packs.iter().copied()).collect()
     }
 
-    /// What tombstones list that too few members have to be believed: packs and snapshots.
+    /// Returns packs or snapshots in tombstones that too few members have to be believed.
     fn dead_by_few(&self, room: Room) -> HashSet<[u8; 16]> {
         let lists = self.1.values().filter_map(|case| case.tombstone.as_ref());
         let ids = lists.flat_map(|lists| match room {
@@ -251,8 +251,8 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
     })
 }
 
-/// Takes out what is deleted of the extents of a room with their holders. A tombstone that too few
-/// members have counts against what no more members have: a member brought that back.
+/// Removes deleted extents from a room's list of extents and holders. A tombstone that too few
+/// members have counts only for extents that no more members have: a member brought those back.
 ///
 /// # Errors
 /// As [`Store::objects`].

@@ -30,24 +30,24 @@ enum Flaw {
     NoWait,
     /// A writer answers before it flags what is condemned.
     AnswerFirst,
-    /// A writer does not look at what is condemned when it begins.
+    /// A writer does not read the condemned objects when it begins.
     LateReader,
-    /// A writer does not look whether its parent is forgotten.
+    /// A writer does not check whether its parent is forgotten.
     AnyParent,
     /// Condemnations of others do not count.
     Alone,
-    /// A collector does not look again after it put the reaping object.
+    /// A collector does not check again after it put the reaping object.
     NoLastLook,
     /// Sessions are read once only, after the marks, and what only others' condemned packs have is
     /// condemned as well.
     FirstPlan,
     /// A collector does not read the needed chunks again after the answers.
     NoSecondReading,
-    /// Undelete does not look whether it is too late.
+    /// Undelete does not check whether it is too late.
     Careless,
     /// A session that is ended from outside is only removed.
     NoVoid,
-    /// A collector that finds the reaping object of a dead one goes on without a look.
+    /// A collector that finds the reaping object of a dead one continues without a check.
     BlindHeir,
 }
 
@@ -61,7 +61,7 @@ struct World {
     snapshots: BTreeMap<SnapshotId, Chunks>,
     packs: BTreeMap<SetId, Chunks>,
     cases: Cases,
-    /// Snapshots that an actor was told are there.
+    /// Snapshots that were reported to an actor as existing.
     promised: BTreeSet<SnapshotId>,
     /// The number of actors that may still die.
     deaths: u8,
@@ -158,7 +158,7 @@ impl World {
         gone.map(|id| format!("{id} is gone"))
     }
 
-    /// All worlds that are one step away.
+    /// Returns all worlds that are one step further.
     fn next(&self) -> Vec<World> {
         let mut worlds = Vec::new();
         for (at, actor) in self.actors.iter().enumerate() {

@@ -58,7 +58,7 @@ impl Pack {
     }
 
     /// Whether it lacks an extent that none of this many members can take, as each of them holds
-    /// another one of it: gc writes such a pack anew.
+    /// another one of it: gc rewrites such a pack.
     pub(crate) fn is_short_for(&self, members: usize) -> bool {
         let width = usize::from(self.data) + usize::from(self.parity);
         self.extents() < width && members < width

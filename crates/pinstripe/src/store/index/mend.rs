@@ -1,4 +1,4 @@
-//! Repairing the runs of a store: unreadable ones are made anew from the packs.
+//! Repairing the runs of a store: unreadable ones are rebuilt from the packs.
 
 use std::sync::Arc;
 

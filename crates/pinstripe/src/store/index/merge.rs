@@ -47,7 +47,7 @@ impl Merge {
         self.loose.is_empty() && self.runs.is_empty() && self.remember.is_empty()
     }
 
-    /// Rows of all parts together: what the merge costs.
+    /// Returns the rows of all parts together: the cost of the merge.
     pub fn rows(&self) -> u64 {
         let loose: u64 = self.loose.iter().map(|loose| loose.len() as u64).sum();
         loose + self.runs.iter().map(|run| run.rows).sum::<u64>()
@@ -86,7 +86,7 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// Runs that are to be merged now, if there are any.
+    /// Returns the runs to merge now, if there are any.
     pub(crate) fn plan_merge(&self) -> Option<Merge> {
         let view = self.view();
         let rows: Vec<u64> = view.runs.iter().map(|run| run.rows).collect();
@@ -121,9 +121,9 @@ impl Index<'_> {
         (!merge.is_empty()).then_some(merge)
     }
 
-    /// Merges; `None` when it was not wanted any more, when nothing was left to be written, and
+    /// Merges. Returns `None` when it was no longer wanted, when nothing was left to write, and
     /// when one of the runs cannot be read, because another writer was first or too much of it is
-    /// gone: that one is left out from then on, and what its packs say is to be planned anew.
+    /// lost: that one is left out from then on, and a merge of its packs must be planned again.
     ///
     /// # Errors
     /// Those of the members; [`Kind::TooManyLosses`] when there are too few for a run.

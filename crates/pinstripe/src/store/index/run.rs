@@ -203,7 +203,7 @@ impl Run {
         self.segments_with(fence(id)).iter().any(|segment| segment.filter.contains(key))
     }
 
-    /// Segments in whose pages ids with this fence may stand.
+    /// Returns segments whose pages may have ids with this fence.
     fn segments_with(&self, fence: u64) -> &[Segment] {
         let first = |segment: &Segment| segment.fences[0];
         let end = self.segments.partition_point(|segment| first(segment) <= fence);

@@ -1,12 +1,12 @@
-//! Index runs that others have replaced, on members that were away when that happened.
+//! Index runs that others have replaced, on members that were absent when that happened.
 //!
-//! A merge writes a new run and removes the old ones, but not from a member that is absent. When
-//! that member is back it has parts of runs that are no longer needed: they are superseded, not
-//! damaged, and do not count against the members that have no part of them.
+//! A merge writes a new run and removes the old ones, but not from an absent member. When that
+//! member is back it has parts of runs that are no longer needed: they are superseded, not damaged,
+//! and do not count against the members that have no part of them.
 //!
-//! Invariants: a run is judged superseded only with all members present, and removed only while
-//! no other writer is at work that may be about to write such a run or to remove it. A run on more
-//! members than may be away at once is not superseded, unless other runs list all its packs.
+//! Invariants: a run is judged superseded only with all members present, and removed only while no
+//! other writer is at work that may be about to write such a run or to remove it. A run on more
+//! members than may be absent at once is not superseded, unless other runs list all its packs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct Superseded {
     pub is_unreadable: bool,
 }
 
-/// The superseded runs that a member has after being away, and the snapshots that it lacks.
+/// The superseded runs that a member has after an absence, and the snapshots that it lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stale {
     /// Superseded index runs with an extent on this member.
@@ -75,9 +75,9 @@ impl Stale {
     }
 }
 
-/// The runs that others have replaced: those on no more members than may be away at once and too
-/// few to be read, and those whose packs are all listed by whole runs. None while a member is
-/// absent or cannot be listed.
+/// Returns the runs that others have replaced: those on no more members than may be absent at once
+/// and too few to be read, and those whose packs are all listed by complete runs. Returns none
+/// while a member is absent or cannot be listed.
 ///
 /// # Errors
 /// Those of reading what is deleted.
@@ -150,7 +150,7 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
     // has ended and the run is whole, or is dead.
     match sessions::at_work(store, own, Quorum::Backup) {
         Ok(others) if others.is_empty() => {}
-        // What no member can read there may be a writer's.
+        // An object there that no member can read may be a writer's.
         Err(error) if error.kind() != Kind::Corrupt => return Err(error),
         _ => return Ok(Vec::new()),
     }
@@ -170,7 +170,7 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
 /// # Errors
 /// As [`Store::list`].
 pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMap<usize, Stale>> {
-    // A run or snapshot missing on more members than may be away at once points to none of them.
+    // A run or snapshot missing on more members than may be absent at once points to none of them.
     let may_be_away = usize::from(store.config.parity);
     let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();
     let (found, unlisted) = store.list_by_members(Room::Snapshots)?;

@@ -1,7 +1,7 @@
 //! Writing an index run: rows in the order of their ids go in, the parts of a run come out.
 //!
-//! Memory is that of one segment: its keys and the tables of its filter, about 7 MB, whatever the
-//! length of the run. Never here: the origin of rows, and the members that take the run.
+//! Memory is that of one segment, for runs of any length: its keys and the tables of its filter,
+//! about 7 MB. Never here: the origin of rows, and the members that take the run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub struct RunWriter<'s> {
     writer: SetWriter,
     sealer: &'s Sealer,
     sink: &'s mut dyn StripSink,
-    /// What this host keeps of the store: its next verb reads the run there.
+    /// The cache of this host: its next verb reads the run there.
     kept: Option<Arc<SealedCache>>,
     head: RunHead,
     page: Vec<Row>,
@@ -164,7 +164,7 @@ impl<'s> RunWriter<'s> {
         part::write(RecordKind::RunPart, &bind(self.head.set, number, body), self.sealer)
     }
 
-    /// Lays the record of a part; says where it stands.
+    /// Writes the record of a part; returns its range in the run.
     fn lay(&mut self, record: &[u8]) -> Result<Range<u64>> {
         let start = self.writer.position();
         self.writer.append(record, self.sink)?;
@@ -304,8 +304,8 @@ impl StripSink for Extents {
     }
 }
 
-/// Writes a new run on the members that take one and are not full, durably; `lay` lays its parts over as
-/// many.
+/// Writes a new run, durably, on the members that take one and are not full; `lay` writes its parts
+/// for that number of members.
 ///
 /// # Errors
 /// Those of `lay`; those of members, when more fail or are absent than parity replaces.

@@ -34,8 +34,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 impl Store {
     /// Makes sure that no ring of a later generation is on the members, and puts the ring of this
-    /// process on members that lack it: what is put next can be verified as long as it can be read.
-    /// Nothing to do in a store that is not sealed, and without the keys.
+    /// process on members that lack it: an object that is put next can be verified as long as it
+    /// can be read. Does nothing in a store that is not sealed, and without the keys.
     ///
     /// # Errors
     /// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; a
@@ -105,8 +105,8 @@ impl Store {
         })
     }
 
-    /// What an object is that was made with keys of a generation that this process does not have:
-    /// newer where a later ring is proven, else made up. Other errors are returned as they are.
+    /// Returns the error for an object made with keys of a generation that this process does not
+    /// have: newer where a later ring is proven, else forged. Other errors are returned unchanged.
     pub(crate) fn newer_or_forged(&self, error: Error) -> Error {
         if error.kind() != Kind::KeysChanged {
             return error;

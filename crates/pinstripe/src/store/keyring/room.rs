@@ -3,8 +3,8 @@
 //! Invariants: the ring that this store was opened through is the current one; without keys it is
 //! the one of the highest generation that has a slot, among those that as many members hold as any
 //! writer must have reached. Only its slots open the store, so a member that returns with slots
-//! from before a rotation revives none of them; a removed slot opens nothing, wherever it turns up
-//! again. A ring, slot or removal that a single member made up never counts.
+//! from before a rotation revives none of them; a removed slot opens nothing, wherever it
+//! reappears. A ring, slot or removal that a single member forged never counts.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use pinstripe_member::format::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::seal::keys_changed;
 
-/// How often a key room is read that changes meanwhile. A member that lists what it does not have makes
-/// it look so often.
+/// How often a key room is read that changes meanwhile. A member that lists objects that it does
+/// not have causes this many reads.
 const LOOKS: usize = 3;
 
 /// A key object as some members have it.
@@ -175,8 +175,8 @@ impl KeyRoom {
             Some(opened) => {
                 with_slots().filter(|ring| ring.object.commitment == opened).max_by_key(rank)
             }
-            // The members may differ so much that no ring has the votes. The ring that most of
-            // them hold is then shown; nothing is deleted because of it.
+            // The members may differ so much that no ring has the votes. The ring that most of them
+            // hold is then shown; nothing is deleted because of it.
             None => with_slots()
                 .filter(|ring| ring.holders >= self.votes)
                 .max_by_key(rank)
@@ -197,8 +197,8 @@ impl KeyRoom {
         self.slots.iter().filter(is_its).filter(is_best)
     }
 
-    /// Every slot with the rings that it may open, in no order. Forged ones are among them; only a
-    /// try tells.
+    /// Returns every slot with the rings that it may open, in no order. Forged ones are included;
+    /// only an attempt to open them shows which.
     pub(super) fn tries(&self) -> Vec<Try<'_>> {
         let of_slot = |slot: &Held<KeySlot>| {
             let rings = self.rings.iter().map(|ring| &ring.object);

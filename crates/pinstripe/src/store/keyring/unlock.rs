@@ -66,14 +66,14 @@ impl Store {
         Ok(told)
     }
 
-    /// [`unlock`](Self::unlock) within limits; `tell` is given each slot that was not tried or is
-    /// damaged. `None` for a store that is not encrypted. From then on the members are those that
-    /// a label says which a holder of the keys made.
+    /// [`unlock`](Self::unlock) within limits; `tell` gets each slot that was not tried or is
+    /// damaged. Returns `None` for a store that is not encrypted. From then on the members are
+    /// those in the newest label that a holder of the keys made.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] when no slot opens with the credential; it does not tell which slots
-    /// there are. [`Kind::Corrupt`] when neither a slot nor a ring is sound, or no label was made
-    /// with the keys.
+    /// [`Kind::WrongKey`] when no slot opens with the credential; the error does not list the
+    /// slots. [`Kind::Corrupt`] when neither a slot nor a ring is sound, or no label was made with
+    /// the keys.
     pub fn unlock_within(
         &mut self,
         credential: &Credential,
@@ -124,7 +124,7 @@ impl Store {
         self.keys = Some(keys.clone());
         self.unlocked = Some(Unlocked::new(keys, root, generation));
         self.settle_members()?.into_iter().for_each(&mut *tell);
-        // Read again with the keys, which tell forged objects from damaged ones.
+        // Read again with the keys, which distinguish forged objects from damaged ones.
         self.key_room()?.damaged.into_iter().for_each(|(_, error)| tell(error));
         Ok(Some(opened))
     }

@@ -14,12 +14,12 @@ const WINDOW_MAX_BYTES: u64 = 4 << 20;
 /// Those that a reader keeps: of pages, of nodes above them, and one more.
 const WINDOWS_MAX: usize = 3;
 
-/// How members are asked that are far away.
+/// How remote members are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// Reads that are asked for side by side.
+    /// The number of parallel reads.
     pub reads: usize,
-    /// The length of one, where so much is wanted.
+    /// The length of one read, if that much is wanted.
     pub span_bytes: u64,
 }
 

@@ -241,7 +241,7 @@ impl<'a> TreeDiff<'a> {
         passed
     }
 
-    /// Reads on one side. What it cannot read, the other side passes over.
+    /// Reads on one side. The other side skips what this one cannot read.
     fn read(
         &mut self,
         side: Side,

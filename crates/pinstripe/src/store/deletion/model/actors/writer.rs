@@ -113,7 +113,7 @@ impl Writer {
             }
             WriterAt::LoadIndex => {
                 self.index = world.packs.clone();
-                // The chunk is in the parent: it is taken over and never looked up.
+                // The chunk is in the parent: it is reused and never looked up.
                 if self.parent.is_some() { WriterAt::Commit } else { WriterAt::Find }
             }
             WriterAt::Find => {
@@ -151,7 +151,7 @@ impl Writer {
         }
     }
 
-    /// One half of an answer: what is condemned is flagged, or what was used is told.
+    /// One half of an answer: flag the condemned packs, or report the packs used.
     fn watch(&self, world: &World) -> Option<(World, Actor)> {
         let answer_first = world.flaw == Flaw::AnswerFirst;
         let (mut ahead, mut writer) = (world.clone(), self.clone());
