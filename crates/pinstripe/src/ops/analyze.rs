@@ -11,7 +11,7 @@ use pinstripe_base::monitor::Monitor;
 
 /// Options of `analyze`.
 pub struct AnalyzeOptions<'a> {
-    /// Directories or files, as one: what is in several of them counts once as distinct.
+    /// Directories or files, as one: content in several of them counts once as distinct.
     pub paths: &'a [PathBuf],
     /// Paths to leave out.
     pub exclude: Exclude,

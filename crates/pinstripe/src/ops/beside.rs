@@ -8,16 +8,16 @@
 //!
 //! Never here: the mechanisms themselves (`store/sessions`, `store/claim`, `store/keyring/newest`).
 
-/// What a verb puts on the members while it works.
+/// The objects that a verb puts on the members while it works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerbRole {
     /// Nothing: it reads.
     Reader,
     /// A session, and a snapshot at its end.
     Writer,
-    /// A mark that a snapshot is no longer wanted; no session.
+    /// A mark for a snapshot that is no longer wanted; no session.
     Marker,
-    /// A session, and a mark that a snapshot is kept.
+    /// A session, and a mark for a snapshot that is kept.
     Undeleter,
     /// A session, and the steps of deletion.
     Collector,
@@ -33,13 +33,13 @@ pub enum VerbRole {
     Rotator,
 }
 
-/// What happens when a verb begins while another one is running.
+/// The outcome when a verb begins while another one is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meeting {
     /// Both do their work.
     Both,
-    /// Both do their work, unless the verb at work takes away what the other one builds on, or the
-    /// other way round: that one then ends with exit code 18 and has changed nothing.
+    /// Both do their work, unless one of them removes objects that the other one builds on: that
+    /// one then ends with exit code 18 and has changed nothing.
     OneMayEnd,
     /// The one that begins waits for an answer of the other one, and ends with 18 without it.
     Waits,
@@ -91,7 +91,8 @@ pub const VERBS: [(&str, VerbRole); 29] = [
     ("key rotate", Rotator),
 ];
 
-/// What happens when a verb of the role `begins` starts while one of the role `at_work` is running.
+/// Returns the outcome when a verb of the role `begins` starts while one of the role `at_work` is
+/// running.
 pub fn beside(at_work: VerbRole, begins: VerbRole) -> Meeting {
     match (at_work, begins) {
         // A rotation ends everything that has older keys, and movers have the claim.

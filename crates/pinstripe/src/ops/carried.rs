@@ -1,9 +1,9 @@
-//! What decides by the votes of members, carried to a member that joins.
+//! Objects that decide by the votes of members, written to a member that joins.
 //!
-//! Marks and steps of deletion of a store without MACs, and its key slots, count when enough members of the table have
-//! them. A new member makes the table larger, so it gets them first: by the votes of the table under
-//! which they were put. For the same reason what a member lacks that was away is written there before
-//! the table changes.
+//! Marks and steps of deletion of a store without MACs, and its key slots, count when enough
+//! members of the table have them. A new member makes the table larger, so it gets them first: by
+//! the votes of the table under which they were put. For the same reason, a member that was absent
+//! gets the objects that it lacks before the table changes.
 //!
 //! Never here: labels and snapshots, and keys that need no votes, which count on any member (`repair`).
 

@@ -99,7 +99,7 @@ pub fn run(
     )
 }
 
-/// Which bytes of an entry are to be shown, if it is a file at this very path.
+/// Returns the bytes of an entry to show, if it is a file at exactly this path.
 fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<u64>> {
     let at = || shown_from_root(path);
     if entry.path != path || entry.meta.kind != FileKind::File {

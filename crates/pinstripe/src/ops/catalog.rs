@@ -1,7 +1,7 @@
-//! Keeping the catalog true to the store: updating it, making it anew, examining it.
+//! Keeping the catalog consistent with the store: updating, rebuilding, examining it.
 //!
-//! No backup and no restore needs it. Errors in the catalog are reported and repaired by making it
-//! anew from the snapshots, which are the truth.
+//! No backup and no restore needs it. Errors in the catalog are reported and repaired by rebuilding
+//! it from the snapshots, which are authoritative.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -63,8 +63,8 @@ pub(crate) fn current_unless(
     }
 }
 
-/// Runs a search. A catalog that shows its damage only now is made anew and searched again, as
-/// long as nothing was shown yet: `search` says so by its second value.
+/// Runs a search. A catalog that shows its damage only now is rebuilt and searched again, unless
+/// something was shown already: the second value of `search` says so.
 ///
 /// # Errors
 /// Those of [`current`] and of `search`.
@@ -85,7 +85,7 @@ pub fn searched<T>(
     }
 }
 
-/// Makes the catalog anew from the store's snapshots.
+/// Rebuilds the catalog from the store's snapshots.
 ///
 /// # Errors
 /// As [`current`].

@@ -1,7 +1,7 @@
 //! The copies of one small object: the good bytes, and the members that have other ones.
 //!
-//! Invariant: bytes that are copied from member to member were made with the store's keys, or stand
-//! equally on as many members as any writer must have reached. A snapshot of a store without
+//! Invariant: bytes that are copied from member to member were made with the store's keys, or are
+//! the same on as many members as any writer must have reached. A snapshot of a store without
 //! encryption is the one exception: it commits with its first copy, so one is enough.
 //!
 //! Never here: the consequences that a verb draws.
@@ -69,7 +69,7 @@ impl<'a> Copies<'a> {
                 Err(error) if matches!(error.kind(), Kind::Unsupported | Kind::KeysChanged) => {
                     return Err(error);
                 }
-                // Named when it fell silent; what it has is not known.
+                // Reported when it stopped answering; its objects are unknown.
                 Err(error) if error.kind() == Kind::Unanswered => {}
                 Err(error) => unsound.push((number, member, error)),
             }

@@ -127,7 +127,7 @@ fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verd
     for name in names {
         let snapshot = snapshots::find(known, name)?;
         if verdicts.iter().all(|verdict| verdict.snapshot.id != snapshot.id) {
-            // Read again from the members: what is marked has to be there.
+            // Read again from the members: a snapshot to mark must exist.
             let snapshot = snapshots::read(store, snapshot.id)?;
             verdicts.push(Verdict { snapshot, reasons: Vec::new() });
         }
@@ -164,7 +164,7 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
         }
         ids.iter().try_for_each(|id| mark(store, &marks, *id, true))?;
         confirm_members(store)?;
-        // A mark with a MAC counts on whatever member it is.
+        // A mark with a MAC counts on any member.
         if store.has_macs() {
             return Ok(());
         }
@@ -203,7 +203,7 @@ fn mark(
     Ok(())
 }
 
-/// Takes back that a snapshot was forgotten.
+/// Brings a forgotten snapshot back.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is no such snapshot or it is deleted, [`Kind::Busy`] when it is
@@ -214,7 +214,7 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
     let marks = forgotten::load(store, Quorum::Backup)?;
     let mut next = forgotten::next_mark(store, &marks, id);
     loop {
-        // A gc looks for sessions after its point of no return; this looks for that point after its
+        // A gc lists sessions after its point of no return; this checks for that point after its
         // own session is put. So at least one of the two sees the other.
         let session = sessions::begin(store, Work::Undelete, next.name(), vec![id])?;
         refuse_reaped(store, id)?;

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
 
-/// Brings the catalog at `place` up to date and tells the versions of `path`: one list for each
+/// Brings the catalog at `place` up to date and returns the versions of `path`: one list for each
 /// host with its sources, oldest first.
 ///
 /// # Errors

@@ -262,7 +262,7 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// What a member is lost with.
+/// A common cause of loss of several members.
 #[derive(PartialEq)]
 enum Fate {
     Disk(String),

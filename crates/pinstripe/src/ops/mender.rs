@@ -1,8 +1,8 @@
-//! Writing slots of a stripe set anew: the choice of members, and the writing.
+//! Rewriting slots of a stripe set: the choice of members, and the writing.
 //!
 //! Invariants: no member gets two slots of one set; a member's copy of a slot is given up for
-//! another slot only when a sound copy stays on another member; a place that the plan takes for
-//! free is never written over.
+//! another slot only when a sound copy stays on another member; a place that the plan counts as
+//! free is never overwritten.
 //!
 //! Never here: the report of a verb, and the question whether a set may be touched at all.
 
@@ -21,7 +21,7 @@ pub(super) struct Mender<'a> {
     pub(super) claim: Option<&'a Claim>,
 }
 
-/// A slot that is to be written on one member.
+/// A slot to be written on one member.
 pub(super) struct Job<'a> {
     pub(super) slot: usize,
     /// The member. `None` when every member that could take it has another slot of the set.
@@ -45,7 +45,7 @@ enum Onto {
 /// The outcome of a job.
 pub(super) enum Done {
     Written,
-    /// There is no member for it.
+    /// No member can take it.
     Homeless,
     Failed(Error),
 }
@@ -142,7 +142,7 @@ impl Mender<'_> {
             }
             match lay(self.reader, job.slot, member, replace) {
                 Ok(()) => told(job, Done::Written)?,
-                // Another process wrote something there since this one looked.
+                // Another process has written something there meanwhile.
                 Err(error) if error.kind() == Kind::Exists => {}
                 // A full member does not count: the slot may get another member, or the pack be
                 // rewritten.

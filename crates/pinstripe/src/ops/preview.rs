@@ -55,8 +55,8 @@ pub struct Preview {
     pub remove: ActTally,
 }
 
-/// Looks, and shows every entry that would not stay as it is. What would be refused is refused
-/// here, and what would be lost is a loss in the ledger.
+/// Compares, and shows every entry that a restore would change. It refuses what a restore would
+/// refuse, and reports what a restore would lose as a loss in the ledger.
 ///
 /// # Errors
 /// Those with which the restore itself would not begin; those of `show`.
@@ -201,7 +201,7 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
 /// The name to which later names of a file would be linked.
 struct FirstName {
     path: Vec<u8>,
-    /// It would be a file of its own: what is there now has other names, or other content.
+    /// It would be a file of its own: the present one has other names, or other content.
     is_new: bool,
 }
 

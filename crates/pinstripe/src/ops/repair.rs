@@ -1,4 +1,4 @@
-//! `repair`: writes anew what parity or another copy can give back.
+//! `repair`: rewrites damaged data from parity or from another copy.
 //!
 //! Every strip is read and verified; an extent with damage is rebuilt completely next to the old
 //! one and replaces it only when it is durable. Snapshot objects, keys and labels are copied from a
@@ -46,7 +46,7 @@ pub struct RepairOptions {
 pub struct RepairOutcome {
     /// Stripe sets examined.
     pub sets: u64,
-    /// Extents written anew.
+    /// Extents rewritten.
     pub repaired_extents: u64,
     /// Small objects copied.
     pub repaired_objects: u64,
@@ -54,7 +54,7 @@ pub struct RepairOutcome {
     pub strays: u64,
     /// Packs rewritten from data that other packs have or that can still be read.
     pub relaid_packs: u64,
-    /// Index runs made anew.
+    /// Index runs rebuilt.
     pub rebuilt_runs: u64,
     /// Extents with rows that nothing can bring back.
     pub lost_extents: u64,
@@ -63,9 +63,9 @@ pub struct RepairOutcome {
     pub given_up_chunks: u64,
     /// Extents for which there is no member: every present member has another one of the set.
     pub homeless_extents: u64,
-    /// The number of the member that took the place of the one to be replaced.
+    /// The number of the new member, if one was replaced.
     pub replaced_by: Option<usize>,
-    /// The store is encrypted and its key was not given: index runs were not made anew.
+    /// The store is encrypted and its key was not given: index runs were not rebuilt.
     pub without_key: bool,
 }
 
@@ -112,7 +112,7 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     Ok(outcome)
 }
 
-/// Names members that were away, and removes the superseded index runs that they brought back.
+/// Reports members that were absent, and removes the superseded index runs that they brought back.
 fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()> {
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;
@@ -204,7 +204,7 @@ fn stripe_sets(
     let readers = options.limits.set_readers(store, COLLECTED_BYTES);
     for room in [Room::Packs, Room::Index] {
         let there = index::standing_sets(store, room)?;
-        // A short index run may be read from fewer: it is tried, and made anew when it is not.
+        // A short index run may be readable from fewer: it is tried, and rebuilt if it is not.
         let is_readable = |(set, members): &(&SetId, &Vec<usize>)| {
             room == Room::Index || !index::is_leftover(store, **set, members)
         };
@@ -251,8 +251,8 @@ struct Repaired {
     homeless: u64,
 }
 
-/// Rewrites the damaged extents of one set where they are, and lays missing ones on members that
-/// have none of the set, or what another member has too.
+/// Rewrites the damaged extents of one set where they are, and writes missing ones on members that
+/// have none of the set, or that have an extent which another member has too.
 fn repair_set(
     store: &Store,
     claim: &Claim,
@@ -261,7 +261,7 @@ fn repair_set(
     monitor: &Monitor,
 ) -> Result<Repaired> {
     let mut done = Repaired::default();
-    // An index run is derived: made anew later.
+    // An index run is derived: it is rebuilt later.
     let lost = |done: &mut Repaired, place: PathBuf, error: Error| match name {
         ExtentName::In(Room::Index, _) => {}
         _ => done.lost.push((place, error)),

@@ -107,7 +107,7 @@ pub enum Delete {
     Whatever,
 }
 
-/// What a restore reads: everything at and below a path in a snapshot. Each pass over the entries
+/// The input of a restore: everything at and below a path in a snapshot. Each pass over the entries
 /// has a reader of its own.
 pub(super) struct Selection<'a> {
     pub packs: &'a PackReader<'a>,
@@ -162,9 +162,9 @@ impl<'a> Selection<'a> {
         named
     }
 
-    /// Refuses a target that has something else where the snapshot has a directory above what was
-    /// backed up, such as a symlink to another disk: it would be replaced by that directory, and
-    /// what is behind it would be out of reach.
+    /// Refuses a target with another kind of entry where the snapshot has a directory above its
+    /// sources, such as a symlink to another disk: that directory would replace it, and the data
+    /// behind the symlink would be out of reach.
     ///
     /// # Errors
     /// [`Kind::Refused`], naming the first.
@@ -183,7 +183,7 @@ impl<'a> Selection<'a> {
         Ok(())
     }
 
-    /// The plan of a restore, also for verbs that only look.
+    /// Returns the plan of a restore, also for verbs that only read.
     pub fn plan<'p>(
         &'p self,
         sink: &'p TreeSink,
@@ -212,12 +212,12 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Restores. What could not be restored is a loss in the ledger.
+/// Restores. An entry that could not be restored is a loss in the ledger.
 ///
 /// # Errors
 /// [`Kind::Refused`] when the target is not empty and may not be overwritten, or when more would be
-/// removed than is within reason; [`Kind::Usage`] for what does not go together; otherwise what
-/// keeps the restore from beginning, or a full target.
+/// removed than is within reason; [`Kind::Usage`] for options that exclude each other; otherwise
+/// the error that prevents the restore from beginning, or a full target.
 pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Result<Snapshot> {
     options.check()?;
     let Selected { snapshot, below } = select(store, options.snapshot, options.path, monitor)?;
@@ -307,7 +307,7 @@ fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What to do about a refused removal.
+/// The advice for a refused removal.
 const OVERRIDE_IT: &str = "check with --dry-run; if that is intended, add --yes";
 
 /// Refuses to remove what a snapshot with losses lacks.

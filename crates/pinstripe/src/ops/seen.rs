@@ -1,5 +1,6 @@
-//! What a host has seen of a store, compared with what is there: a member, or a whole store, that
-//! was put back to an earlier state looks sound in itself. Only a host that saw it later can tell.
+//! The state of a store as this host saw it last, compared with the present one: a member, or a
+//! complete store, that was put back to an earlier state looks sound in itself. Only a host that
+//! saw it later can find out.
 //!
 //! Never here: where a host keeps that (the callers know).
 

@@ -1,4 +1,4 @@
-//! Reports of members that were away and are back.
+//! Reports of members that were absent and are back.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) const UPDATED: &str = "it is being brought up to date";
 const BEHIND: &str = "its listings are behind, or leave something out: check again in a while; what an \
      endpoint can is found out by 'pinstripe probe PLACE'";
 
-/// Names each member that was away, with its extra and its missing objects.
+/// Reports each member that was absent, with its extra and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {
     for (number, one) in stale {
         let advice = if one.lists_too_little() { BEHIND } else { advice };

@@ -34,7 +34,7 @@ pub struct Holds {
     pub by_name: Count,
     /// Files with the same content are one.
     pub by_content: Count,
-    /// Equal chunks are one: what the store does.
+    /// Equal chunks count once, as in the store.
     pub by_chunk: Count,
 }
 
@@ -148,7 +148,7 @@ pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Resu
 
 type Looked = (Vec<(Snapshot, Holds)>, Holds);
 
-/// Walks the trees, and passes on files whose content is to be read.
+/// Walks the trees, and passes on files whose content must be read.
 fn look(
     known: Vec<Snapshot>,
     origin: Origin<'_>,

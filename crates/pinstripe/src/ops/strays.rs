@@ -158,8 +158,8 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     }
 }
 
-/// Whether a sound object counts on whatever member it is: a mark that keeps a snapshot, and a
-/// tombstone, as long as it hides what a member brought back.
+/// Whether a sound object counts on any single member: a mark that keeps a snapshot, and a
+/// tombstone that still hides objects which a member brought back.
 fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
     let ExtentName::In(room, id) = name else { return false };
     match room {
@@ -232,9 +232,8 @@ pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Resu
     Ok(left)
 }
 
-/// Whether an object was put on enough members while it was set aside: a `forget` has no session that
-/// would tell that it is at work. It looks for its marks once more in the end, so one of the two
-/// sees the other.
+/// Whether an object was put on enough members while it was set aside: a running `forget` has no
+/// session. It checks its marks once more at the end, so one of the two sees the other.
 fn counts_by_now(store: &Store, name: ExtentName, moved: &[Aside]) -> bool {
     let holders = store.present().filter(|(_, member)| member.len(name).is_ok()).count();
     holders + moved.len() >= store.votes()

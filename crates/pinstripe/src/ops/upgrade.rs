@@ -181,7 +181,7 @@ fn names(store: &Store) -> Result<BTreeSet<ExtentName>> {
     Ok(names)
 }
 
-/// Those that count, without MACs: what one member made up gets none.
+/// Returns the objects that count, without MACs: an object that one member forged gets none.
 fn counting_objects(store: &Store) -> Result<Vec<(ExtentName, Vec<u8>)>> {
     let mut counting = Vec::new();
     for name in names(store)? {

@@ -73,7 +73,7 @@ impl Ancestry {
         any_other || (is_first && now != 0) || index.has_loose()
     }
 
-    /// The entries that may be taken over.
+    /// Returns the entries that may be reused.
     ///
     /// # Errors
     /// Those of [`TreeReader::new`].

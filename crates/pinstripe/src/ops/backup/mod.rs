@@ -35,8 +35,8 @@ use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 pub struct BackupOptions {
     /// Files and directories, as they were named.
     pub paths: Vec<PathBuf>,
-    /// The paths come from a list, which names others each time: one that is not there is no source
-    /// of the snapshot. Either way it is a loss, and the others are backed up.
+    /// The paths come from a list, which names others each time: a missing one is not a source of
+    /// the snapshot. In both cases it is a loss, and the others are backed up.
     pub paths_are_a_list: bool,
     /// Paths to leave out.
     pub exclude: Exclude,
@@ -44,9 +44,9 @@ pub struct BackupOptions {
     pub one_file_system: bool,
     /// The machine's name.
     pub host: Vec<u8>,
-    /// Words that the snapshot is to carry.
+    /// Tags for the snapshot.
     pub tags: Vec<String>,
-    /// Count what there is to do, for a progress bar.
+    /// Count the work, for a progress bar.
     pub estimate: bool,
     /// The interval of checkpoints; none without.
     pub checkpoints: Option<Interval>,
@@ -56,7 +56,7 @@ pub struct BackupOptions {
     pub limits: Limits,
 }
 
-/// When a checkpoint is due: after a time or after so much content, whichever comes first.
+/// When a checkpoint is due: after a time or an amount of content, whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
     /// Since the last one.

@@ -16,7 +16,7 @@ use pinstripe_io::paths;
 use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
 use pinstripe_member::is_remote;
 
-/// The space of sources in a snapshot object, which stands whole on every member.
+/// The space of sources in a snapshot object, which every member has completely.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
 
 /// Excludes members that lie within a source: otherwise each backup would take in the packs of the

@@ -30,7 +30,7 @@ pub(in crate::ops) struct Writer<'a> {
     pub session: OpenSession<'a>,
     pub acknowledger: Acknowledger,
     pub index: Index<'a>,
-    /// A run that could not be read was removed: what it knew may be known no more.
+    /// A run that could not be read was removed: its rows may be lost.
     pub is_doubtful: bool,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Begins a session that builds on an earlier snapshot, and returns which. The session is put
-    /// first, then this looks whether the parent is still wanted. A verb that forgets and deletes
+    /// first, then this checks that the parent is still wanted. A verb that forgets and deletes
     /// does the two in the opposite order, so at least one of the two sees the other.
     ///
     /// # Errors

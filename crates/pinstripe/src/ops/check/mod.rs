@@ -1,9 +1,9 @@
-//! `check`: is everything there that the snapshots need, and is it as it was written?
+//! `check`: do the members have everything that the snapshots need, unchanged?
 //!
 //! Three questions, from the bottom up: does every member have its small objects and extents, is
 //! every strip sound (with `read_data`), does every snapshot find all of its chunks? Damage that
-//! parity or another copy can mend is a warning; what is lost is a loss, with the snapshots and
-//! paths that it hurts.
+//! parity or another copy can repair is a warning; other damage is a loss, reported with the
+//! snapshots and paths that it affects.
 
 mod records;
 pub(super) mod sets;

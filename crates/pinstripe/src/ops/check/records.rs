@@ -78,7 +78,7 @@ impl<'a> Records<'a> {
         self.gathered.clear();
     }
 
-    /// Decodes a record and holds each chunk against its id; its buffer comes back empty.
+    /// Decodes a record and compares each chunk with its id; returns its empty buffer.
     fn decode(&mut self, record: FetchedRecord) -> Result<Vec<u8>> {
         let head = &record.head;
         self.decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut self.raw)?;

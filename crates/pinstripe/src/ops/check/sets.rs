@@ -217,7 +217,7 @@ fn tally(
     let mut with_absent = store.absent().count();
     let mut beyond_parity = Vec::new();
     for damage in &examined.verification.damage {
-        // A member that fell silent was named; what is on it is not known.
+        // A member that no longer answers was reported; its extents are unknown.
         if damage.member.is_some_and(|number| store.silent().any(|silent| silent == number)) {
             continue;
         }

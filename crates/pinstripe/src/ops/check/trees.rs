@@ -31,7 +31,7 @@ const PATHS_NAMED: usize = 20;
 /// The damage in one snapshot.
 #[derive(Default)]
 struct Hurt {
-    /// Entries that a restore cannot give back whole.
+    /// Entries that a restore cannot restore completely.
     entries: u64,
     /// Problems: of single entries, and of pages with any number of them.
     problems: u64,

@@ -1,4 +1,4 @@
-//! Marking: which rows of the index some snapshots need.
+//! Marking: finds the rows of the index that some snapshots need.
 //!
 //! Trees are followed from their roots; a page that was entered is not entered again, so snapshots
 //! that share most of their trees cost little more than one. Content chunks are looked up in large
@@ -28,9 +28,10 @@ const BATCH_IDS: usize = 256 << 10;
 
 /// Trees that are marked as far as they can be read.
 pub(super) struct OptionalRoots {
-    /// Roots of forgotten snapshots that can be brought back: what they lack is counted.
+    /// Roots of forgotten snapshots that can be brought back: the chunks that they lack are
+    /// counted.
     pub spared: Vec<Root>,
-    /// Roots of interrupted backups, which lack something by nature.
+    /// Roots of interrupted backups, which are always incomplete.
     pub begun: Vec<Root>,
     /// Chunks that are known to be lost: nothing needs them any more, and pages among them are not
     /// entered.
@@ -69,9 +70,9 @@ pub(super) struct Marked {
     pub needed: Bits,
     /// At least one row of each page, node and content list among them.
     pub pages: Bits,
-    /// In how many packs each of these is to stand.
+    /// The number of packs that should have each of these pages.
     pub page_copies: usize,
-    /// Content chunks that no pack has which can be read.
+    /// Content chunks without a readable copy in any pack.
     pub missing: u64,
     /// The number of content chunks, and of trees that cannot be followed, that spared optional lack
     /// besides.
@@ -83,7 +84,7 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    /// In how many packs a chunk is to stand, as far as one row of it says.
+    /// Returns the number of packs that should have a chunk, as far as one row of it says.
     pub(crate) fn copies_of(&self, id: &ChunkId, row: u64) -> usize {
         if self.given_up.contains(id) {
             return 0;
@@ -96,7 +97,7 @@ impl Marked {
     }
 }
 
-/// The error for a tree that cannot be read: what it needs is unknown, whatever it is that is lost.
+/// Returns the error for a tree that cannot be read: the chunks that it needs are unknown.
 fn unknown_below(error: Error) -> Error {
     if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
         return error;
@@ -188,7 +189,7 @@ impl Follow for Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// Marks a page; whether it is to be read now.
+    /// Marks a page; returns whether it must be read now.
     fn enter(&self, id: &ChunkId) -> Result<bool> {
         let (mut is_known, mut is_first) = (false, false);
         self.shared.rows.find_many(std::slice::from_ref(id), &mut |_, row, _| {

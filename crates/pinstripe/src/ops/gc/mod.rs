@@ -84,7 +84,7 @@ pub struct GcOutcome {
     pub waste_bytes: u64,
     /// Chunks that snapshots need and no pack has.
     pub missing_chunks: u64,
-    /// Extents and objects of earlier deletions that members which were away brought back.
+    /// Extents and objects of earlier deletions that members which were absent brought back.
     pub stale_objects: u64,
     /// Sessions of dead writers that were removed.
     pub ended_sessions: u64,
@@ -226,7 +226,7 @@ impl Collector<'_> {
         survey.lists.abandoned = settle::abandoned(store)?;
         survey.lists.abandoned.append(&mut survey.observed.returned);
         let mut outcome = survey.outcome(store);
-        // The plan's number was for a dry run; what is really deleted is counted below.
+        // The plan's number was for a dry run; the actual deletions are counted below.
         outcome.deleted_bytes = 0;
         monitor.set_total(survey.moved_bytes, survey.lists.packs.len() as u64);
         if is_empty(&survey.lists) && survey.thin.is_empty() {
@@ -289,7 +289,7 @@ impl Collector<'_> {
         if survey.evacuating.is_empty() && survey.thin.is_empty() {
             return Ok(Vec::new());
         }
-        // Packs that are to go must not count as a place where a chunk stands.
+        // Packs that will go must not count as places of a chunk.
         let excluded = survey.lists.packs.iter().chain(&survey.others).copied().collect();
         let plan =
             RepackPlan { packs: &survey.evacuating, thin: &survey.thin, excluded: &excluded };
@@ -356,7 +356,7 @@ impl Collector<'_> {
         })
     }
 
-    /// Puts REAPING, unless this gc was ended from outside, and takes a last look.
+    /// Puts REAPING, unless this gc was ended from outside, and does the last check.
     fn point_of_no_return(&self, lists: &Lists) -> Result<()> {
         if let Err(error) = self.put(DeletionStep::Reaping(lists.clone())) {
             if error.kind() != Kind::Exists {

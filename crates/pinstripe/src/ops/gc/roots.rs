@@ -79,7 +79,7 @@ impl StoreObservation {
     /// The trees of the roots.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when one cannot be read: what it needs is unknown.
+    /// [`Kind::Refused`] when one cannot be read: the chunks that it needs are unknown.
     pub fn trees(&self) -> Result<Vec<Root>> {
         let tree = |id: &SnapshotId| {
             let whose = format!("snapshot {}", id.short());

@@ -65,8 +65,8 @@ pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     Ok(done)
 }
 
-/// The last look, after REAPING: `false` when another process was in time to bring back what was to
-/// go.
+/// The last check, after REAPING: returns `false` if another process has brought back a snapshot of
+/// the lists in time.
 ///
 /// # Errors
 /// [`Kind::Busy`] when one is about to, for longer than the wait allows.
@@ -177,7 +177,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     }
     let mut sessions = all_sessions(store)?;
     sessions.retain(|session| session.work == Work::Backup && is_dead(store, session));
-    // In this order: a writer that was dead before this look has put all that it ever will.
+    // In this order: a writer that was dead before has put all that it ever will.
     let names = names(store)?;
     let commits = sessions.into_iter().map(|session| SnapshotId(session.commit));
     Ok(commits.filter(|id| !names.contains(id)).collect::<BTreeSet<_>>().into_iter().collect())

@@ -1,9 +1,9 @@
 //! Ending sessions of writers that put heartbeats and have stopped: their hosts are gone, or cannot
 //! reach the members.
 //!
-//! Ending a session from outside is safe whatever its writer does, so a wrong guess costs that
-//! writer one run. Only sessions that promise heartbeats are ended so, and never a claim: the holder
-//! of a claim changes labels in place, and does not look again before each change.
+//! Ending a session from outside is safe regardless of its writer, so a wrong guess costs that
+//! writer one run. Only sessions that promise heartbeats are ended in this way, and never a claim:
+//! the holder of a claim changes labels in place, and does not check before each change.
 
 use super::Collector;
 use crate::store::{heartbeats, sessions};

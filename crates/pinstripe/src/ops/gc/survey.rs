@@ -1,4 +1,4 @@
-//! The survey before anything is done: what is there, what is needed, and what may go.
+//! The survey before any change: the existing packs, the needed ones, and those that may go.
 
 use std::collections::HashSet;
 
@@ -68,7 +68,7 @@ impl<'a> Survey<'a> {
     ) -> Result<Self> {
         let mut observed = StoreObservation::read(store, own)?;
         let others = observed.cases.lost_to_others(None);
-        // After the roots: what a snapshot needs was in the index before it.
+        // After the roots: the chunks of a snapshot were in the index before it.
         let index = Index::load(store, monitor)?;
         observed.leave_out_returned(&index)?;
         let trees = observed.trees()?;

@@ -1,5 +1,5 @@
-//! Tidying after deletion: index runs that name packs that are gone, objects that members which
-//! were away bring back, and in the end the tombstones themselves.
+//! Tidying after deletion: index runs that name packs that are gone, objects that members bring
+//! back after an absence, and in the end the tombstones themselves.
 //!
 //! Invariant: a tombstone goes only when all members are there, nothing on them is listed in it, no
 //! run names its packs, and no writer is at work that might write such a run.
@@ -44,7 +44,8 @@ fn remove_stale(gc: &Collector<'_>) -> Result<u64> {
     for (room, dead) in [(Room::Packs, packs), (Room::Snapshots, snapshots)] {
         for (_, member) in gc.store.present().filter(|_| !dead.is_empty()) {
             let before = removed;
-            // What a member has that cannot be listed goes with a later gc: the tombstone stays.
+            // Objects on a member that cannot be listed are removed by a later gc: the tombstone
+            // stays.
             let listed = member.list(room).unwrap_or_default();
             let mut stale = listed.into_iter().filter(|(id, _)| dead.contains(id));
             let deleted = stale.try_for_each(|(id, _)| {

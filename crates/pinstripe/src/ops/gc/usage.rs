@@ -28,7 +28,7 @@ struct Held {
 /// All rows of one chunk.
 struct Chunk<'c> {
     id: ChunkId,
-    /// In how many packs it is to stand; none when nothing needs it.
+    /// The number of packs that should have it; 0 if nothing needs it.
     copies: usize,
     places: &'c [Place],
 }
@@ -86,8 +86,8 @@ pub(super) struct Usages {
     with_copies: HashSet<SetId>,
 }
 
-/// Counts. `others` are the packs that others have condemned; `is_short` says which lack an extent
-/// for which there is no member.
+/// Counts the usage of packs. `others` are the packs that others have condemned; `is_short` returns
+/// which lack an extent that no member can take.
 ///
 /// # Errors
 /// When a page of the index cannot be read.

@@ -12,7 +12,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
 use pinstripe_member::format::session::Session;
 
-/// The interval at which a gc that waits looks for heartbeats: no call wakes it when none comes.
+/// The interval at which a gc that waits lists heartbeats: no call wakes it when none comes.
 const LOOKS_EVERY: Duration = Duration::from_secs(30);
 
 impl Collector<'_> {
@@ -23,8 +23,8 @@ impl Collector<'_> {
         Ok(ended)
     }
 
-    /// Waits until each backup that is at work has said what it relies on. A backup that began
-    /// after the condemnation stood has seen it.
+    /// Waits until each running backup has acknowledged. A backup that began after the condemnation
+    /// was put has seen it.
     pub(super) fn wait_for_answers(&self) -> Result<()> {
         let mut asked: Option<Vec<Session>> = None;
         self.wait(|| {

@@ -15,7 +15,7 @@ use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Replace, SharedMember};
 use pinstripe_stripe::stripe::SetReader;
 
-/// Bytes copied at a time where strips cannot be told apart.
+/// Bytes copied at a time where the strips are unknown.
 const COPY_BYTES: u64 = MIB;
 
 /// The number of sets in progress at a time: enough that no disk waits while another syncs, as far
@@ -117,7 +117,7 @@ fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
     others.find(|other| reader.is_sound_on(*other, slot))
 }
 
-/// Whether a member's extent of a set stands soundly on another member too.
+/// Whether another member has a sound copy of a member's extent of a set.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for a set of a newer version.
@@ -161,7 +161,7 @@ fn bring(
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
-            // Gone since the look above, it is not damaged.
+            // If it is gone by now, it is not damaged.
             from.len(one.name)?;
             let place = from.place().join(one.name.path());
             monitor.warning(place, error.advice("it was moved as it is"));

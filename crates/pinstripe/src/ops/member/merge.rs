@@ -31,11 +31,11 @@ pub struct Brought {
 }
 
 /// Brings over the snapshots that `other`, another half of the same store, has and this one lacks.
-/// `dry_run` only reports them. Content that `other` cannot give back is a loss in the ledger.
+/// `dry_run` only reports them. Content that `other` cannot read is a loss in the ledger.
 ///
 /// # Errors
-/// [`Kind::WrongMember`] when it is no other half of this store; [`Kind::Locked`] without the keys
-/// of both; the reasons for which any backup ends.
+/// [`Kind::WrongMember`] when it is not another half of this store; [`Kind::Locked`] without the
+/// keys of both; the errors that end any backup.
 pub fn merge(
     store: &Store,
     other: &Store,
@@ -72,7 +72,7 @@ pub fn merge(
     Ok(merged)
 }
 
-/// Refuses a store that is no other half of this one.
+/// Refuses a store that is not another half of this one.
 fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
     let at = |error: Error| error.at(other.named());
     if store.config.store != other.config.store {

@@ -1,13 +1,12 @@
 //! `member`: members join, leave, are replaced, and share evenly; halves of a store are merged.
 //!
 //! Order of a move: the extent is written on its new member from strips that match their checksums,
-//! made durable, and only then removed from its old place. After an interruption in between it
-//! stands twice, which does no harm, and running the verb again resumes. Readers are not disturbed:
+//! made durable, and only then removed from its old place. After an interruption in between it has
+//! two copies, which does no harm, and running the verb again resumes. Readers are not disturbed:
 //! they look up again where an extent is. Only one process moves at a time: it has a claim
-//! ([`Claim`]), and before it removes anything it checks that the claim still stands, and the copy
-//! too.
+//! ([`Claim`]), and before it removes anything it checks that the claim and the copy still exist.
 //!
-//! Never here: laying packs anew over fewer members, which gc does.
+//! Never here: rewriting packs over fewer members, which gc does.
 
 mod add;
 mod carry;

@@ -17,7 +17,7 @@ pub struct SetPlacement {
     pub holders: BTreeMap<usize, u64>,
 }
 
-/// One extent that is to change its member.
+/// One extent that must change its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
     /// Which.
@@ -30,7 +30,7 @@ pub struct Move {
     pub bytes: u64,
 }
 
-/// A plan: what moves, and what can not.
+/// A plan: the moves, and the extents that cannot move.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Emptied {
     /// Moves, at most one of each set.
@@ -161,9 +161,9 @@ fn pairs(loads: &BTreeMap<usize, u64>) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// The same without stops on the way: an extent that moves twice moves once, or not at all when it
-/// comes back. Moves of one set stand one behind the other, in an order in which each finds its
-/// place free.
+/// The same without intermediate moves: an extent that moves twice moves once, or not at all when
+/// it comes back. Moves of one set follow each other, in an order in which each finds its place
+/// free.
 fn without_stops(moves: Vec<Move>) -> Vec<Move> {
     let mut by_set: BTreeMap<ExtentName, Vec<Move>> = BTreeMap::new();
     for next in moves {

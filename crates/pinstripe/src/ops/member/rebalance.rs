@@ -31,8 +31,8 @@ pub struct MemberShare {
     pub after_bytes: u64,
 }
 
-/// Makes the members hold about the same, within one extent, as far as sets allow; removes extents
-/// that stand twice. With `dry_run` it only reports. After an interruption, running it again
+/// Makes the members hold about the same, within one extent, as far as sets allow; removes second
+/// copies of extents. With `dry_run` it only reports. After an interruption, running it again
 /// resumes.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ pub fn remove(
 pub(super) struct DrainingMember {
     /// Extents that go to another member.
     pub moves: Vec<plan::Move>,
-    /// Extents that stand elsewhere too.
+    /// Extents that another member has too.
     twins: Vec<ExtentName>,
     /// Sets that are on all other members too: they are rewritten.
     stuck: Vec<ExtentName>,
@@ -158,7 +158,7 @@ fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
     )
 }
 
-/// Lays sets anew over the members that remain, and deletes the old ones.
+/// Rewrites sets over the members that remain, and deletes the old ones.
 fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Monitor) -> Result<()> {
     let in_room = |wanted| {
         stuck.iter().filter_map(move |name| match name {

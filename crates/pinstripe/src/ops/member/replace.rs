@@ -92,7 +92,7 @@ pub fn replace(
 #[derive(Default)]
 struct Rebuilt {
     extents: u64,
-    /// What nothing can bring back.
+    /// The error for rows that nothing can bring back.
     lost: Option<Error>,
 }
 
@@ -155,7 +155,7 @@ fn rebuild_set(
             monitor.add(Counter::RepairedExtents, 1);
             Ok(Rebuilt { extents: 1, lost: None })
         }
-        // A writer that knows the new member lays this set over it.
+        // A writer that knows the new member writes this set over it.
         Err(error) if error.kind() == Kind::Exists => Ok(Rebuilt::default()),
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             salvage(&reader, slot, to, Replace::Never)?;

@@ -162,7 +162,7 @@ impl Content {
         self.readers.report(files)
     }
 
-    /// What the memory for records holds.
+    /// Returns the use of the memory for records.
     pub(super) fn usage(&self) -> BudgetUsage {
         self.runner.usage()
     }

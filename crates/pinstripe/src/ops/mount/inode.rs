@@ -17,7 +17,7 @@ pub(super) const OF_VERSIONS: u64 = 1 << 63;
 /// Snapshots that one mount can show.
 pub(super) const ORDINALS: u64 = 1 << (63 - NUMBER_BITS - DEPTH_BITS);
 
-/// What an inode number names.
+/// The object behind an inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inode {
     /// A directory of the mount itself.

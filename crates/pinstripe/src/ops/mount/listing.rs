@@ -183,8 +183,8 @@ impl SnapshotTree {
         })
     }
 
-    /// The first entry from a number on that can be read. Lost ones are reported, and looked beyond
-    /// only so far: a tree that was made up can claim any number of them.
+    /// Returns the first readable entry from a number on. Lost ones are reported, and only a
+    /// bounded number of them is skipped: a forged tree can claim any number.
     fn readable_from(&self, root: &TreeRoot, mut number: u64, is_lost: &mut bool) -> Option<Found> {
         for _ in 0..LOST_PAGES {
             match self.pages.at(root, number) {

@@ -79,9 +79,9 @@ pub struct SnapshotTree {
     pages: Pages,
     content: Content,
     top: RwLock<Top>,
-    /// What the top was made of: names of snapshots and of marks.
+    /// The sources of the top: names of snapshots and of marks.
     made_of: Mutex<BTreeSet<[u8; 16]>>,
-    /// The entry that stands for an inode with several names: by snapshot, device, inode.
+    /// The entry that represents an inode with several names: by snapshot, device, inode.
     links: Mutex<HashMap<(u64, u64, u64), u64>>,
     order: Mutex<ReadOrder>,
     /// Directories in whose listing entries were lost.
@@ -156,7 +156,7 @@ impl SnapshotTree {
             return Ok(false);
         }
         let snapshots = snapshots::load(self.store, self.monitor)?;
-        // Packs of new snapshots, and those that a collector wrote anew.
+        // Packs of new snapshots, and those that a collector rewrote.
         self.index.refresh()?;
         write(&self.top).show(&snapshots);
         *made_of = now;

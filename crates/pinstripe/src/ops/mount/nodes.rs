@@ -85,7 +85,7 @@ pub(super) fn node_of(entry: &Entry, inode: u64) -> Node {
         gid: meta.gid,
         size: entry.size,
         data_bytes: data,
-        // One tells programs not to count on the number of subdirectories.
+        // 1 means that the number of subdirectories is unknown.
         links: if meta.kind == FileKind::Directory {
             1
         } else {

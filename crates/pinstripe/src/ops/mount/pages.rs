@@ -50,7 +50,7 @@ impl Found {
     }
 
     pub(super) fn number(&self) -> u64 {
-        // A tree that was made up can have any counts.
+        // A forged tree can have any counts.
         self.first.saturating_add(self.at as u64)
     }
 
@@ -151,7 +151,7 @@ impl Pages {
         }
     }
 
-    /// Goes down to a page by the way that `choose` tells.
+    /// Goes down to a page by the children that `choose` returns.
     fn descend(&self, root: &TreeRoot, choose: Choose<'_>) -> Result<(Arc<Decoded>, u64), Lost> {
         let mut child = Child { first_path: Vec::new(), id: root.id, entries: root.entries };
         let mut first = 0u64;

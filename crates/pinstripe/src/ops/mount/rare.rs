@@ -15,7 +15,7 @@ use pinstripe_base::sync::lock;
 use pinstripe_member::format::meta::{ACL_PREFIX, LABEL};
 use pinstripe_member::format::snapshot::Snapshot;
 
-/// Pages that are remembered as looked through: more are not looked through again for nothing.
+/// Pages that are remembered as scanned: beyond this number, pages are scanned again.
 const PAGES: usize = 1 << 18;
 
 /// Which of these attributes some entries have.
@@ -35,7 +35,7 @@ pub(super) struct RareAttributes {
 
 #[derive(Default)]
 struct Scan {
-    /// Snapshots that were looked through; `None` for those that could not be.
+    /// Snapshots that were scanned; `None` for those that could not be.
     scanned: HashMap<SnapshotId, Option<Presence>>,
     /// Pages that have none.
     pages: HashSet<ChunkId>,
@@ -57,7 +57,7 @@ impl RareAttributes {
 }
 
 impl SnapshotTree {
-    /// Takes in which snapshots are shown; whether a tree has to be looked through.
+    /// Records the snapshots that are shown; returns whether a tree must be scanned.
     pub(super) fn note_attributes(&self) -> bool {
         let scan = lock(&self.rare.scan);
         let (mut all, mut is_open) = (Some(Presence::default()), false);
@@ -113,7 +113,7 @@ impl SnapshotTree {
     }
 }
 
-/// What a backup has counted; `None` for one that did not.
+/// Returns a backup's own counts; `None` if it has none.
 fn counted(snapshot: &Snapshot) -> Option<Presence> {
     let count = |wanted: Counter| {
         let (_, name) = Counter::ALL.iter().find(|(counter, _)| *counter == wanted)?;

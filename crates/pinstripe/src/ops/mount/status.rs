@@ -1,4 +1,4 @@
-//! What a mount is doing.
+//! The activity of a mount.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl MemberMeters {
 }
 
 impl SnapshotTree {
-    /// What the memory for content holds.
+    /// Returns the use of the memory for content.
     pub fn memory(&self) -> BudgetUsage {
         self.content.usage()
     }

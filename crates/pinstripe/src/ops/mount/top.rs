@@ -5,8 +5,8 @@
 //! ids/ID             a link to it      latest              a link to the newest of all
 //! tags/TAG/TIME      a link to it          versions            every version of every file
 //! ```
-//! A snapshot is a directory in one place only: everything else is links, so that each thing has one
-//! parent. A directory that was shown keeps its number as long as the mount stands.
+//! A snapshot is a directory in one place only: everything else is links, so that each thing has
+//! one parent. A directory that was shown keeps its number during the mount.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -172,7 +172,7 @@ impl Top {
         (!own.target.is_empty()).then_some(&own.target[..])
     }
 
-    /// When the newest snapshot in a directory began; the nanoseconds tell one change from another.
+    /// Returns when the newest snapshot in a directory began; the nanoseconds distinguish changes.
     pub(super) fn time(&self, number: u64) -> (i64, u32) {
         (self.own(number).map_or(0, |own| own.seconds), self.changes)
     }

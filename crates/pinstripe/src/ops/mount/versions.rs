@@ -44,7 +44,7 @@ impl SnapshotTree {
     /// once for each reason.
     pub(super) fn bring_up_to_date(&self, stop: &AtomicBool) {
         let Some(versions) = &self.versions else { return };
-        // Asked before the catalog is: what changes meanwhile is caught up with next time.
+        // Read before the catalog: later changes are caught up with next time.
         let (ordinals, changes) = {
             let top = self.top();
             (top.ordinals_by_id(), top.changes())
@@ -63,7 +63,7 @@ impl SnapshotTree {
         self.versions.as_ref().ok_or_else(gone)?.view(&self.wake)
     }
 
-    /// Uses the catalog. One that shows its damage is made anew.
+    /// Uses the catalog. It is rebuilt if it shows damage.
     fn ask_catalog<T>(&self, view: &View, ask: impl FnOnce(&Catalog) -> Result<T>) -> Result<T> {
         let asked = view.ask(self.store.config.store, ask);
         asked.inspect_err(|error| {
@@ -88,7 +88,7 @@ impl SnapshotTree {
         self.made_directory(inode, view.time(), false)
     }
 
-    /// What the number of a directory of `versions` names.
+    /// Returns the node of a directory of `versions` by its number.
     pub(super) fn union(&self, inode: u64) -> Result<Node> {
         self.union_path(inode)?;
         let top = self.top();
@@ -98,8 +98,8 @@ impl SnapshotTree {
         })
     }
 
-    /// The directory `versions` itself. No mode is right for what several snapshots have: who
-    /// mounts may look, and no one else.
+    /// Returns the directory `versions` itself. No mode fits the content of several snapshots: only
+    /// the user who mounts may read it.
     pub(super) fn versions_root(&self, top: &Top) -> Option<Node> {
         self.versions.as_ref()?;
         let time = self.time_of_versions(top);
@@ -179,7 +179,7 @@ impl SnapshotTree {
         })
     }
 
-    /// What a name of the catalog is shown as: a directory, versions, or both.
+    /// Returns the form in which a name of the catalog is shown: a directory, versions, or both.
     fn shown_of(
         &self,
         catalog: &Catalog,
@@ -213,7 +213,7 @@ impl SnapshotTree {
         let mut shown: Vec<(Vec<u8>, Node)> = Vec::new();
         for version in &versions {
             let Some((ordinal, found)) = self.version_entry(view, version, &path) else { continue };
-            // A hash tells which may be alike, the entries which are.
+            // A hash shows which versions may be equal; their entries show which are.
             let is_known = kept.iter().any(|(row, other)| {
                 row.facts == version.row.facts && other.entry().restores_alike(found.entry())
             });

@@ -70,7 +70,7 @@ pub(in crate::ops) fn settle(
         settled.lost_extents += damage.len() as u64;
         for (place, error) in damage {
             match given_up.packs.contains(&set) {
-                // What it costs was named, path by path.
+                // The affected paths were reported one by one.
                 true => monitor.warning(place, error.advice_instead(GIVEN_UP)),
                 false => monitor.loss(place, error),
             }
@@ -94,8 +94,8 @@ struct GivenUp {
     chunks: u64,
 }
 
-/// Lays what can be read of these packs anew and gives the rest up, after naming the paths that it
-/// hurts. Packs whose damage is not certain stay as they are.
+/// Rewrites the readable data of these packs and gives the rest up, after reporting the affected
+/// paths. Packs whose damage is not certain stay as they are.
 fn give_up(
     store: &Store,
     sets: &HashSet<SetId>,

@@ -20,9 +20,9 @@ pub enum Portion {
 /// When a scrub stops, whichever comes first; it never stops within a stripe set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Budget {
-    /// After so much of the store.
+    /// After this portion of the store.
     pub portion: Option<Portion>,
-    /// After so long.
+    /// After this time.
     pub time: Option<Duration>,
 }
 

@@ -14,7 +14,7 @@ use pinstripe_member::ExtentName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It was written anew, and is durable.
+    /// It was rewritten, and is durable.
     Mended,
     /// `repair` can mend it.
     Repairable,
@@ -77,7 +77,7 @@ impl<'a> Ledger<'a> {
         self.monitor.warning(finding.place, error);
     }
 
-    /// A member that was away.
+    /// Reports a member that was absent.
     pub(super) fn stale(&self, member: usize, what: String) {
         let finding = self.finding(member, None, &what);
         (self.report)(&Finding { part: "member", fate: Fate::Mended, ..finding });

@@ -8,7 +8,7 @@
 //! writer at work may be about to write is left alone; the only sound objects that are removed are
 //! superseded index runs; no decision depends on wall clocks.
 //!
-//! Never here: making index runs anew, labels of new members, forgetting lost packs: repair does
+//! Never here: rebuilding index runs, labels of new members, forgetting lost packs: repair does
 //! these.
 
 mod budget;
@@ -68,11 +68,11 @@ pub struct ScrubOutcome {
     pub verified_bytes: u64,
     /// Bytes of all sets.
     pub all_bytes: u64,
-    /// Extents written anew.
+    /// Extents rewritten.
     pub mended_extents: u64,
-    /// Small objects written anew.
+    /// Small objects rewritten.
     pub mended_objects: u64,
-    /// Superseded index runs that a member which was away brought back, removed.
+    /// Superseded index runs that a member brought back after an absence, removed.
     pub removed_runs: u64,
     /// Damaged or missing parts that are left for `repair`.
     pub repairable: u64,
@@ -141,7 +141,7 @@ pub fn run(
     let Round { progress, mut outcome, .. } = round;
     progress.save(store, monitor)?;
     ledger.tally(&mut outcome);
-    // Each was named when it fell silent.
+    // Each was reported when it stopped answering.
     outcome.repairable += store.silent().count() as u64;
     Ok(outcome)
 }
@@ -166,8 +166,8 @@ impl Round<'_> {
     }
 }
 
-/// Names members that were away, and removes the superseded index runs that they brought back.
-/// Returns which runs those are, and how many were removed: none while another writer is at work.
+/// Reports members that were absent, and removes the superseded index runs that they brought back.
+/// Returns those runs, and how many were removed: none while another writer is at work.
 fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>, u64)> {
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;

@@ -14,7 +14,7 @@ use crate::store::{Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentName, Room, SharedMember};
 
-/// Holds every small object against its checksum, and mends what another member has sound.
+/// Compares every small object with its checksum, and repairs those that another member has sound.
 pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     labels(store, ledger)?;
     let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();
@@ -45,7 +45,7 @@ fn sound(store: &Store, number: usize, member: &SharedMember, name: ExtentName) 
     judge(store, number, name, &bytes).map(|()| bytes)
 }
 
-/// A label is made anew from what the store knows by now.
+/// Rebuilds labels from the store's present table.
 fn labels(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     let mut unsound = Vec::new();
     for (number, member) in store.present() {

@@ -91,8 +91,8 @@ pub(super) fn verify(
     let name = ExtentName::In(item.room, item.set.0);
     let derived = item.room == Room::Index;
     let finished = !survey.writers || (!derived && survey.indexed.contains(&item.set));
-    // A pack that no run names may be a leftover of an interrupted backup: repair can tell. Without
-    // the key no run can be read.
+    // A pack that no run lists may be a leftover of an interrupted backup: repair can find out.
+    // Without the key no run can be read.
     let may_be_left = derived || !(store.is_locked() || survey.indexed.contains(&item.set));
     let beyond_parity = if may_be_left { Fate::Repairable } else { Fate::Lost };
     // Too few parts to read it, and no run names it: a leftover of an interrupted backup.
@@ -147,7 +147,7 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// Writes every damaged slot anew. What an absent member may have is repair's to move.
+/// Rewrites every damaged slot. Extents that an absent member may have are left to repair.
 fn mend(
     store: &Store,
     reader: &SetReader,

@@ -8,8 +8,8 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::scrub::{ScrubShare, ScrubState};
 use pinstripe_member::{ExtentName, Room};
 
-/// The newest state, with later verifications from other states. A state without any sound copy
-/// counts as none: what it recorded is verified again.
+/// Returns the newest state, with later verifications from other states. A state without any sound
+/// copy is ignored: its sets are verified again.
 ///
 /// # Errors
 /// When the room cannot be listed; [`Kind::Unsupported`] when a newer version wrote a state.
@@ -98,7 +98,7 @@ impl<'a> Progress<'a> {
         let replaced = stored(store)?;
         let mut state = self.state.clone();
         replaced.iter().filter_map(|(_, old)| old.as_ref()).for_each(|old| state.merge(old));
-        // A member may have made up the last generation that there is.
+        // A member may have forged the last possible generation.
         state.generation = state.generation.saturating_add(1);
         let name = ExtentName::In(Room::Scrub, store.new_name()?);
         let (bytes, mut written, mut failed) = (store.vouch(name, state.encode()), 0, None);

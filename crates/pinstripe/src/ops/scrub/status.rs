@@ -37,8 +37,8 @@ pub struct ScrubStatus {
     pub oldest_seconds: Option<i64>,
 }
 
-/// Holds the state of the last scrub against what the store has now, `now` being seconds since
-/// 1970.
+/// Compares the state of the last scrub with the present sets of the store; `now` is in seconds
+/// since 1970.
 ///
 /// # Errors
 /// As [`super::run`].

@@ -36,8 +36,8 @@ pub(super) fn with_time(name: &[u8], time: &str, id: Option<SnapshotId>) -> Vec<
     [&shortened(name)[..], b"@", time.as_bytes(), id.as_bytes()].concat()
 }
 
-/// A name that leaves room for what is put behind it. One that looks as if it had been cut is cut,
-/// too: else it could be taken for the other one.
+/// Shortens a name to leave room for a suffix. A name that looks shortened is shortened too:
+/// otherwise it could be confused with another one.
 fn shortened(name: &[u8]) -> Vec<u8> {
     if name.len() + BEHIND_BYTES <= NAME_MAX && !looks_cut(name) {
         return name.to_vec();

@@ -1,4 +1,4 @@
-//! What `versions` is shown from: the catalog as it was when it was brought up to date last.
+//! The source of `versions`: the catalog as of its last update.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -37,9 +37,9 @@ struct Asked {
     failed: Option<Error>,
     /// A program has asked for what there is not.
     is_wanted: bool,
-    /// The catalog is to be made anew.
+    /// The catalog must be rebuilt.
     is_damaged: bool,
-    /// When the programs that wait for it are told to come back later.
+    /// The time at which the programs that wait for it get EAGAIN.
     until: Option<Instant>,
     /// Views so far.
     views: u32,
@@ -60,7 +60,7 @@ impl VersionsState {
         lock(&self.asked).view.clone()
     }
 
-    /// The view, which is waited for a moment; `wake` tells the thread that makes it.
+    /// Returns the view, after a bounded wait; `wake` wakes the thread that makes it.
     pub(super) fn view(&self, wake: &Wake) -> Result<Arc<View>> {
         let mut asked = lock(&self.asked);
         loop {
@@ -90,7 +90,7 @@ impl VersionsState {
         let asked = lock(&self.asked);
         let is_due = match &asked.view {
             None => asked.is_wanted,
-            // Another process may have made the catalog anew.
+            // Another process may have rebuilt the catalog.
             Some(view) => view.changes != changes || Catalog::file_at(&self.place) != view.file,
         };
         is_due.then_some(if asked.is_damaged { Due::Rebuild } else { Due::Update })
@@ -134,7 +134,7 @@ impl VersionsState {
 pub(super) enum Due {
     /// It is brought up to date.
     Update,
-    /// It is damaged, and made anew.
+    /// It is damaged, and must be rebuilt.
     Rebuild,
 }
 
@@ -206,7 +206,7 @@ impl View {
             Some(catalog) => catalog,
             None => {
                 let catalog = Catalog::open_to_look(&self.place, store);
-                // Numbers of series mean nothing in a catalog that was made anew.
+                // Numbers of series are invalid in a rebuilt catalog.
                 if Catalog::file_at(&self.place) != self.file {
                     return Err(Error::new(Kind::Busy, "the catalog is being made anew"));
                 }
@@ -230,7 +230,7 @@ impl View {
         self.ordinals.get(&id).copied()
     }
 
-    /// When the newest snapshot began; the nanoseconds tell one view from another.
+    /// Returns when the newest snapshot began; the nanoseconds distinguish views.
     pub(super) fn time(&self) -> (i64, u32) {
         (self.newest, self.number)
     }
