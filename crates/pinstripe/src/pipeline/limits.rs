@@ -1,4 +1,4 @@
-//! The table of limits: what each queue and buffer may hold, from one memory budget.
+//! The table of limits: the capacity of each queue and buffer, from one memory budget.
 
 use crate::store::Store;
 use crate::walk::recommended_threads;
@@ -9,8 +9,8 @@ use pinstripe_stripe::stripe::WINDOW_BYTES;
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;
 /// A pack is sealed when its logical run has reached this length.
 pub const PACK_BYTES: u64 = 64 * MIB;
-/// Part of an extent of a far member that a pack leaves for the record that fills it, its index and
-/// its checksums, so that the extent is no longer than the member wants it.
+/// Part of an extent of a remote member that a pack leaves for the record that fills it, its index
+/// and its checksums, so that the extent does not exceed the member's limit.
 pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
 /// Strips that wait for the writer of a far member, which only collects them, at most.
 pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
@@ -38,7 +38,7 @@ pub(crate) const TREE_RECORD_RAW_BYTES: usize = 256 << 10;
 pub(crate) const JOB_ENTRIES: usize = 128;
 /// Content bytes in one job, after which it is handed over.
 pub(crate) const JOB_BYTES: u64 = 1 << 20;
-/// Jobs between the join and the assembler at most: what a slow file may leave waiting behind it.
+/// Jobs between the join and the assembler at most: they may wait behind a slow file.
 pub(crate) const WINDOW_JOBS: usize = 512;
 /// Files from this length on are cut by all workers together.
 pub const LARGE_BYTES: u64 = 32 * MIB;

@@ -65,7 +65,7 @@ enum Command {
     Barrier(Sender<()>),
 }
 
-/// A point in what the members were told to write.
+/// A point in the sequence of writes to the members.
 pub struct Barrier(Receiver<()>);
 
 impl Barrier {
@@ -235,7 +235,7 @@ impl<'a> MemberWriters<'a> {
 
     fn set_members(&self, name: ExtentName, geometry: Geometry, members: Vec<usize>) -> SetMembers {
         let rooms = || members.iter().filter_map(|number| self.rooms[*number].as_ref());
-        // Short extents, where all are to be held until they are sealed, or where room is short.
+        // Short extents, if all must be held until they are sealed, or if room is short.
         let longest = rooms().filter_map(Room::extent_bytes).min();
         let content = |bytes: u64| bytes.saturating_sub(EXTENT_ROOM_BYTES).max(bytes / 2);
         let most = longest.map_or(PACK_BYTES, |bytes| content(bytes) * geometry.data() as u64);
@@ -251,8 +251,8 @@ impl<'a> MemberWriters<'a> {
         SetMembers { geometry, pack_bytes, members: Arc::new(members) }
     }
 
-    /// Whether a set lacks an extent on a member that was to have one: that member failed or ran
-    /// out of room before it was sealed. To be called behind a barrier.
+    /// Whether a set lacks an extent on a member that should have one: that member failed or ran
+    /// out of room before it was sealed. The caller waits for a barrier before this.
     pub(crate) fn is_short(&self, name: ExtentName) -> bool {
         lock(&self.shared.short).contains(&name)
     }
@@ -357,7 +357,7 @@ impl<'a> MemberWriters<'a> {
         self.shared.abort.check()
     }
 
-    /// A sink that lays one stripe set's strips over the members that hold it.
+    /// Returns a sink that writes one stripe set's strips to the members that hold it.
     pub fn sink(&self, name: ExtentName, set_members: &SetMembers) -> MemberSink<'_, 'a> {
         MemberSink { writers: self, name, members: Arc::clone(&set_members.members) }
     }

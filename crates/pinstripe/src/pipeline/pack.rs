@@ -1,7 +1,7 @@
 //! The packer: finished records in, stripe sets out.
 //!
-//! Pages of trees get no parity in stores that have none, so a packer lays the same records into
-//! two packs: a lost page costs all names below it (decision 0028).
+//! In stores without parity, a packer writes the records of tree pages into two packs: a lost page
+//! would lose all names below it (decision 0028).
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -130,7 +130,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Takes an answer in; when it is the last one of its round, says whom to tell.
+    /// Takes an answer; if it is the last one of its round, returns the sender for the barrier.
     fn take(&mut self, answer: ToPacker) -> Option<Sender<Barrier>> {
         match answer {
             ToPacker::Record(_) => {}

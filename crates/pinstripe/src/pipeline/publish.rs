@@ -62,7 +62,7 @@ impl<'a> Publisher<'a> {
         Publisher { store, index, sealer, claims, writers, monitor, publish_packs, sealed }
     }
 
-    /// Takes a pack that the member writers were told to seal.
+    /// Takes a pack that the member writers are sealing.
     ///
     /// # Errors
     /// Those of [`publish`](Self::publish), when that is due.

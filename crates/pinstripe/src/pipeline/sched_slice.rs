@@ -24,7 +24,7 @@ struct Attributes {
     period: u64,
 }
 
-/// This thread's, where the system tells.
+/// Returns this thread's attributes, if the system supports this.
 fn attributes() -> Option<Attributes> {
     let size = size_of::<Attributes>();
     let mut found = Attributes::default();

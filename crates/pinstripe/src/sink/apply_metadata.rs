@@ -98,7 +98,7 @@ impl MetadataWriter<'_> {
             mode &= !self.own(handle, (now.st_uid, now.st_gid), &mut unset);
         }
         let acl_changed = self.attribute(handle, &mut unset);
-        // Giving it away took these bits from it.
+        // Changing the owner removed these bits.
         let lost_bits = is_given && mode & (SETUID | SETGID) != 0;
         let differs = now.st_mode & 0o7777 != mode || lost_bits || acl_changed;
         if differs && metadata.kind != FileKind::Symlink {
@@ -130,7 +130,7 @@ impl MetadataWriter<'_> {
     fn own(&self, handle: Handle<'_>, now: (u32, u32), unset: &mut Vec<Unset>) -> u32 {
         let (uid, gid) = (self.metadata.uid, self.metadata.gid);
         let Err(errno) = handle.set_owner(uid, gid) else { return 0 };
-        // A user may not give files away, but may be in the group.
+        // A user may not change the owner, but may be in the group.
         let group_fits = now.1 == gid || handle.set_owner(now.0, gid).is_ok();
         self.lacks(
             unset,

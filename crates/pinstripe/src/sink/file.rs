@@ -62,8 +62,8 @@ impl FileSink {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they reach beyond the file's size,
-    /// `NoSpace` on a full target, otherwise as the system says.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when they reach beyond the file's
+    /// size, `NoSpace` on a full target, otherwise those of the system.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_bytes);
         let Some(end) = end else {
@@ -96,8 +96,8 @@ impl FileSink {
     /// Copies ranges of the file that this one replaces, by reference where the file system can.
     ///
     /// # Errors
-    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when that file was changed since it was
-    /// opened; otherwise as the system says.
+    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when that file was changed since it
+    /// was opened; otherwise those of the system.
     pub(crate) fn take_over(&self, existing: &Existing, ranges: &[Range<u64>]) -> Result<()> {
         existing.copy_to(self.fd.as_fd(), ranges)
     }

@@ -36,7 +36,7 @@ pub enum Removal {
 /// The names that a snapshot has in a directory, each with whether it is a directory.
 pub type WantedNames = HashMap<Vec<u8>, bool>;
 
-/// What a directory of the target has and its snapshot has not.
+/// The entries of a directory of the target that the snapshot lacks.
 #[derive(Debug, Default)]
 pub struct Strangers {
     /// The names that the snapshot lacks.
@@ -94,8 +94,8 @@ impl TreeSink {
     /// with its bytes, the content of a directory before the directory.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is a mount or a member of a store, or holds one; these stay.
-    /// Otherwise as the system says.
+    /// [`Kind::Refused`] when it is a mount or a member of a store, or contains one; these stay.
+    /// Otherwise those of the system.
     pub fn remove(
         &self,
         path: &[u8],

@@ -99,7 +99,7 @@ impl Root {
             return Ok(());
         }
         let moved = self.rename(parent, name, path);
-        // Gone already, unless it could not be moved or is one with what it was to replace.
+        // Gone already, unless the rename failed or both names are the same file.
         let _ = rustix::fs::unlinkat(parent.as_fd(), name, AtFlags::empty());
         moved
     }

@@ -14,7 +14,8 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::{Glance, Room};
 use pinstripe_stripe::abort::Abort;
 
-/// What one look lists: the steps of deletion, and what refreshing the index takes.
+/// The rooms that one check lists: the steps of deletion, and those that refreshing the index
+/// needs.
 const LOOK: [Glance; 4] = [
     Glance::of(Room::Keys, 1),
     Glance::of(Room::Gc, 3),
@@ -22,8 +23,8 @@ const LOOK: [Glance; 4] = [
     Glance::maybe(Room::Packs, 1),
 ];
 
-/// Checks every second, or less often where members are far away, which packs other writers have
-/// finished, which are to be deleted, and whether the keys were changed, until `end` closes.
+/// Checks every second, or less often where members are remote, which packs other writers have
+/// finished, which are condemned, and whether the keys were changed, until `end` closes.
 pub fn watch(
     store: &Store,
     index: &Index<'_>,
@@ -35,8 +36,8 @@ pub fn watch(
     watch_while(store, index, acknowledger, abort, goes_on);
 }
 
-/// The interval between looks: a listing costs money where members are far away, and a large store
-/// takes more than one.
+/// Returns the interval between checks: a listing costs money where members are remote, and a large
+/// store takes more than one.
 fn interval(store: &Store, index: &Index<'_>) -> Duration {
     match store.is_far() {
         false => WATCH_INTERVAL,

@@ -2,13 +2,13 @@
 //! half lacks is stored here, then the snapshot is put under its own name.
 //!
 //! One thread follows the tree and hands content on; workers look up each chunk, and read, compress
-//! and seal those that are new. Every chunk is checked against its id, which the keys that both
-//! halves share make; so a chunk always has the content that its id names.
+//! and seal those that are new. Every chunk is compared with its id, which the keys shared by both
+//! halves make; so a chunk always has the content that its id names.
 //!
-//! Invariants: the whole tree is followed, also below pages that this half has, since a page may be
-//! here without all that is below it; the snapshot is put when all that was brought is durable and
-//! in an index run. Content that cannot be read there is a loss in the ledger, and the rest is
-//! brought over.
+//! Invariants: the complete tree is followed, also below pages that this half has, since a page may
+//! be here without everything below it; the snapshot is put when everything that was brought is
+//! durable and in an index run. Content that cannot be read there is a loss in the ledger, and the
+//! rest is brought over.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -36,7 +36,7 @@ use pinstripe_stripe::abort::Abort;
 pub struct Bringing<'a> {
     /// The half that has it, and its chunks.
     pub from: (&'a Store, &'a Index<'a>),
-    /// The half that is to have it, and its chunks.
+    /// The half that gets it, and its chunks.
     pub to: (&'a Store, &'a Index<'a>),
     /// Threads and queues.
     pub limits: Limits,
@@ -56,7 +56,7 @@ pub fn bring(
     monitor: &Monitor,
 ) -> Result<()> {
     let (store, index) = plan.to;
-    // The commit looks for newer keys itself.
+    // The commit checks for newer keys itself.
     let unheeded = Abort::default();
     std::thread::scope(|scope| {
         let (_end, end) = bounded(0);
@@ -96,7 +96,7 @@ pub fn bring(
     })
 }
 
-/// Brings content over, until there is no more.
+/// Brings content over until the queue closes.
 fn work(
     plan: &Bringing<'_>,
     shared: &Writing<'_>,

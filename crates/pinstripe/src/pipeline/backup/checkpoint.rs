@@ -200,9 +200,9 @@ impl<'a> Checkpoints<'a> {
     }
 }
 
-/// Completes checkpoints until no more can come, and tells `completed` of each. `object` names and
-/// frames one; `last` is the one that stands now, if any. An error of `object` ends the run; when
-/// the members fail, it ends by itself.
+/// Completes checkpoints until no more can come, and notifies `completed` of each. `object` names
+/// and frames one; `last` is the present one, if any. An error of `object` ends the run; when the
+/// members fail, it ends by itself.
 pub fn complete(
     partials: &Receiver<Partial>,
     writers: &MemberWriters<'_>,

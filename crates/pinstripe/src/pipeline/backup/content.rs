@@ -27,7 +27,7 @@ impl LongContent {
         for row in rows {
             self.add_row(row, record)?;
             if !self.is_long && self.rows.len() > LIST_MAX_ROWS {
-                // Too many for an entry: what was gathered is cut into lists from its beginning.
+                // Too many for an entry: the rows so far are cut into lists from the beginning.
                 self.is_long = true;
                 for row in std::mem::take(&mut self.rows) {
                     self.add_row(row, record)?;

@@ -79,7 +79,7 @@ impl<'a> JobDispatcher<'a> {
         Ok(())
     }
 
-    /// Hands the batch to a worker, or straight to the assembler when nothing is to be read.
+    /// Hands the batch to a worker, or straight to the assembler if nothing must be read.
     fn hand_out(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
         if batch.items.is_empty() {
@@ -108,10 +108,10 @@ impl<'a> JobDispatcher<'a> {
         Ok(self.seq - 1)
     }
 
-    /// Hands out a stream as the one file that there is.
+    /// Hands out a stream as the only file.
     ///
     /// # Errors
-    /// Those of reading it: nothing else is to be backed up, so they end the run.
+    /// Those of reading it: nothing else is backed up, so they end the run.
     pub fn stream(&mut self, stream: &mut dyn Read, entry: Entry) -> Result<()> {
         let seq = self.next_seq()?;
         let queues = Queues { jobs: &self.jobs, outcomes: &self.outcomes, segments: self.segments };

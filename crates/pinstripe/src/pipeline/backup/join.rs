@@ -250,7 +250,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         let stat = stat.as_told();
         self.monitor.add(Counter::WalkedEntries, 1);
         let is_file = stat.kind == FileKind::File;
-        // Asked for every path, whatever its kind: the stream of earlier entries moves on with it.
+        // Called for every path of any kind: it moves the stream of earlier entries on.
         let previous = self.comparison.previous.entry(&path, self.monitor);
         let was_there =
             previous.as_ref().is_some_and(|(entry, _)| entry.meta.kind == FileKind::File);
@@ -290,9 +290,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
         is_later
     }
 
-    /// Whether content and metadata can be taken over unread. ctime moves with every change of
-    /// either and cannot be set back; one that is not older than the previous backup itself may
-    /// hide a change within the same clock tick.
+    /// Whether content and metadata can be reused unread. ctime moves with every change of either
+    /// and cannot be set back; one that is not older than the previous backup itself may hide a
+    /// change within the same clock tick.
     fn is_unchanged(&mut self, previous: &Entry, sight: Sight, stat: &Stat) -> bool {
         previous.meta.kind == stat.kind
             && previous.ctime == stat.ctime

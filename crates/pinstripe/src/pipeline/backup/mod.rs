@@ -1,8 +1,8 @@
 //! A backup's threads: walkers, ingest workers, packers, assembler, member writers.
 //!
-//! The caller's thread is the join: it takes entries from the walk in path order, holds them
-//! against the previous snapshot, and hands out what must be read. Order of the end: data packs,
-//! then the index run, then nothing more; the snapshot object is the caller's to put.
+//! The caller's thread is the join: it takes entries from the walk in path order, compares them
+//! with the previous snapshot, and hands out what must be read. Order of the end: data packs, then
+//! the index run, then nothing more; the caller puts the snapshot object.
 
 mod assemble;
 mod background;
@@ -101,7 +101,7 @@ pub struct BackupPlan<'a> {
 /// The completeness of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completeness {
-    /// Everything that was to be backed up.
+    /// All sources.
     Whole,
     /// A part, in path order.
     Part,
@@ -116,10 +116,9 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 /// was begun for this run.
 ///
 /// # Errors
-/// Whatever ends the run: a full member, more members lost than parity replaces, a walk that
+/// The error that ends the run: a full member, more members lost than parity replaces, a walk that
 /// cannot begin; [`Kind::Interrupted`] when it was stopped, [`Kind::Busy`] when its session was
-/// ended from outside. What single entries met is in the
-/// ledger.
+/// ended from outside. Errors of single entries are in the ledger.
 pub fn run(
     mut plan: BackupPlan<'_>,
     acknowledger: &mut Acknowledger,

@@ -1,5 +1,5 @@
-//! Counts the sound copies of a chunk in packs that stay, for what may only go where another
-//! stands.
+//! Counts the sound copies of a chunk in packs that stay, for chunks that may go only if another
+//! copy exists.
 //!
 //! Invariant: a copy counts only after it was read and verified.
 
@@ -14,7 +14,7 @@ use pinstripe_base::id::{ChunkId, SetId};
 pub(super) struct OtherCopies<'w> {
     index: &'w Index<'w>,
     pub(super) reader: ChunkReader<'w>,
-    /// Packs that are to go.
+    /// Packs that will go.
     excluded: &'w HashSet<SetId>,
 }
 

@@ -31,7 +31,7 @@ use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_stripe::codec::Decoder;
 
-/// A pack that is to go, and the needed part of it.
+/// A pack that will go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvacuatingPack {
     /// Its name.
@@ -39,18 +39,18 @@ pub struct EvacuatingPack {
     /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
     /// bytes; ascending.
     pub needed: Vec<(u32, u32)>,
-    /// Needed chunks of a pack that cannot be read: copies of chunks that stand elsewhere.
+    /// Needed chunks of a pack that cannot be read, if other packs have copies of them.
     pub copies: Vec<ChunkId>,
 }
 
 /// The work of one [`repack`].
 #[derive(Clone, Copy)]
 pub struct RepackPlan<'p> {
-    /// Packs that are to go, whose needed part is copied into new packs.
+    /// Packs that will go, whose needed part is copied into new packs.
     pub packs: &'p [EvacuatingPack],
     /// Pages that are in too few packs and get another copy.
     pub thin: &'p [ChunkId],
-    /// Packs that are to go, these and those that other processes condemned: a copy in one of them
+    /// Packs that will go, these and those that other processes condemned: a copy in one of them
     /// does not count.
     pub excluded: &'p HashSet<SetId>,
 }
@@ -218,7 +218,7 @@ struct Mover<'w> {
     decoder: Decoder,
     data: RecordBuilder<'w>,
     tree: RecordBuilder<'w>,
-    /// For pages that stand somewhere already and need one more copy.
+    /// For pages that a pack has already and that need one more copy.
     again: RecordBuilder<'w>,
 }
 
@@ -259,7 +259,7 @@ impl Mover<'_> {
         Ok(moved)
     }
 
-    /// A pack that cannot be opened at all may go if all that is needed of it stands elsewhere.
+    /// Checks whether a pack that cannot be opened may go: other packs must have its needed chunks.
     fn unreadable(&mut self, evacuating: &EvacuatingPack, error: Error) -> Result<Moved> {
         let index = self.shared.index;
         let Some(number) = index.packs().find(&evacuating.set) else {
@@ -316,7 +316,7 @@ impl Mover<'_> {
                 builder.add_claimed(chunk, vec![*row])?;
                 continue;
             }
-            // Any other copy will do, in whatever pack it stands.
+            // Any other copy will do, in any pack.
             match self.others.reader.read(&row.id) {
                 Ok(chunk) => builder.add_claimed(&chunk, vec![*row])?,
                 Err(error) => moved = Moved::CannotMove(error),
@@ -333,7 +333,7 @@ impl Mover<'_> {
         }
     }
 
-    /// Makes the missing copy of a page. One that cannot be read is left: it stands nowhere, so
+    /// Makes the missing copy of a page. A page that cannot be read is skipped: no pack has it, so
     /// nothing is lost by that.
     fn page(&mut self, id: &ChunkId) -> Result<()> {
         if !self.shared.claims.take(id) {

@@ -1,4 +1,4 @@
-//! The values that the stages of one run share, all by reference: what stores chunks, and what reads
+//! The values that the stages of one run share, all by reference: to store chunks, and to read
 //! sources.
 
 use std::os::fd::BorrowedFd;
@@ -91,7 +91,7 @@ impl Writing<'_> {
     }
 }
 
-/// What reads sources, without a store, for tests.
+/// Runs a test with the values to read sources, without a store.
 #[cfg(test)]
 pub(super) fn with_reading<T>(abort: &Abort, test: impl FnOnce(&Reading<'_>) -> T) -> T {
     use std::os::fd::AsFd;

@@ -1,4 +1,4 @@
-//! A backup that only looks: the same walk and comparison, but nothing is read or written.
+//! A dry run of a backup: the same walk and comparison, but nothing is read or written.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;

@@ -41,7 +41,7 @@ pub fn write_tree(
     fill: &mut dyn FnMut(&mut Entry) -> bool,
     commit: impl FnOnce(TreeRoot) -> Snapshot,
 ) -> Result<Snapshot> {
-    // The commit looks for newer keys itself.
+    // The commit checks for newer keys itself.
     let unheeded = Abort::default();
     std::thread::scope(|scope| {
         let (_end, end) = bounded(0);

@@ -12,10 +12,10 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_stripe::abort::Abort;
 use pinstripe_stripe::dedup::Claims;
 
-/// Sets up members, claims and buffers for `work`, which lays records and publishes them.
+/// Sets up members, claims and buffers for `work`, which writes records and publishes them.
 ///
 /// # Errors
-/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
+/// The errors that end any backup: a full member, more members lost than parity replaces.
 pub(super) fn write_session<T>(
     store: &Store,
     index: &Index<'_>,

@@ -1,8 +1,8 @@
-//! The lanes of a far member: its extents are sealed side by side, since sealing one is mostly
+//! The lanes of a remote member: its extents are sealed in parallel, since sealing one is mostly
 //! waiting.
 //!
-//! Invariants: as many extents are on the way as there are lanes; what comes behind them waits
-//! ([`Lanes::finish`]); a lane that fails gives its member up, as its writer would.
+//! Invariants: at most one extent per lane is in progress; later commands wait ([`Lanes::finish`]);
+//! a lane that fails gives its member up, as its writer would.
 
 use std::thread::Scope;
 

@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Drops what is open. Each such set becomes short when it is to be sealed.
+    /// Drops the open extents. Each of their sets becomes short when it must be sealed.
     fn give_up_extents(&mut self) {
         for (_, extent) in self.open.drain() {
             self.room.release(extent.set_aside_bytes);

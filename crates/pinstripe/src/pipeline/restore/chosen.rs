@@ -18,7 +18,7 @@ pub struct Owners {
     pub users: Vec<(u32, u32)>,
     /// Groups, in the same way.
     pub groups: Vec<(u32, u32)>,
-    /// Give nothing away: files belong to the user who restores.
+    /// Do not set owners: files belong to the user who restores.
     pub leave: bool,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A file of the target may be changed in place only if each of its names is a name of that one
 //! file in the snapshot, among those that are restored: any other name would change with it. And
-//! its content is believed by size and time only if all names are one file already: where names
-//! are to be joined, a good copy must not give way to a bad one.
+//! its content is believed by size and time only if all names are one file already: if names must
+//! be joined, a bad copy must not replace a good one.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::sink::Existing;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::meta::FileKind;
 
-/// What the target has under the names of one file of the snapshot.
+/// The file in the target under the names of one file of the snapshot.
 #[derive(Debug, Clone, Copy)]
 struct Linked {
-    /// Device and inode of what has the first name.
+    /// Device and inode of the first name.
     first: Option<(u64, u64)>,
     /// The names that lead to it.
     names: u64,

@@ -103,7 +103,7 @@ pub enum Reuse {
 /// First name of each inode that has several.
 pub(crate) type FirstNames = HashMap<(u64, u64), Vec<u8>>;
 
-/// What the first pass leaves to the others.
+/// The work that the first pass leaves to the others.
 #[derive(Default)]
 pub struct FirstPass {
     /// Names to link to.

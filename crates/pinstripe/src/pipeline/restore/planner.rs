@@ -130,7 +130,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         }
     }
 
-    /// Whether a file is to be restored under this name, and not linked to another one.
+    /// Whether a file must be restored under this name, and not linked to another one.
     fn is_wanted(&mut self, entry: &Entry, path: &[u8]) -> bool {
         let key = linked::key(entry);
         if let Some(only) = &self.only

@@ -24,7 +24,7 @@ pub(super) struct Span<'p> {
 }
 
 impl SpanTerms {
-    /// For members within such reach, with so much room for what is fetched ahead.
+    /// For members with this reach, and this room for prefetched data.
     pub(super) fn new(reach: Option<Reach>, room_bytes: u64) -> Self {
         let most_bytes = reach.map(|reach| reach.span_bytes.min(room_bytes / SPANS_AHEAD));
         SpanTerms { most_bytes }

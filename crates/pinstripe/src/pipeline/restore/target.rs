@@ -1,4 +1,4 @@
-//! One file being restored: what of it is still to be done, and the count of those that are open.
+//! One file being restored: its remaining pieces, and the count of open files.
 //!
 //! A file goes through `Planning`, `Writing` and `Done`, or ends as `Failed`. The lock of its state
 //! is held for single steps only, never while anything is read or written, and no other lock is
@@ -35,7 +35,7 @@ pub(super) struct Target {
     _open: Option<OpenFile>,
 }
 
-/// What of a file is still to be done.
+/// The remaining work on a file.
 enum FileState {
     /// The planner may add more pieces.
     Planning(Pieces),
@@ -74,7 +74,7 @@ impl FileState {
         }
     }
 
-    /// Gives the kept ranges to the one caller that is to finish the file.
+    /// Gives the kept ranges to the one caller that must finish the file.
     fn take_complete(&mut self) -> Option<Vec<Range<u64>>> {
         match self {
             FileState::Writing(Pieces { unsettled: 0, kept }) => {
@@ -137,7 +137,7 @@ impl Target {
         }
     }
 
-    /// Says that all pieces are known. Returns the kept ranges if the file is to be finished now.
+    /// Marks all pieces as known. Returns the kept ranges if the file must be finished now.
     #[must_use]
     pub(crate) fn end_planning(&self) -> Option<Vec<Range<u64>>> {
         let mut state = self.state();
@@ -148,8 +148,8 @@ impl Target {
         state.take_complete()
     }
 
-    /// Says that one piece is written or kept. Returns the kept ranges if the file is to be
-    /// finished now.
+    /// Marks one piece as written or kept. Returns the kept ranges if the file must be finished
+    /// now.
     #[must_use]
     pub(crate) fn settle_piece(&self) -> Option<Vec<Range<u64>>> {
         let mut state = self.state();

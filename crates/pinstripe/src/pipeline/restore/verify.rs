@@ -13,7 +13,7 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
 
-/// Reads every restored file again and holds it against the ids of its chunks.
+/// Reads every restored file again and compares it with the ids of its chunks.
 ///
 /// # Errors
 /// Never for single files: they are in the ledger.

@@ -102,7 +102,7 @@ impl FetchSource for DecodedRecords<'_> {
     }
 }
 
-/// The memory that a record takes when it is decoded, as far as its length and one of its chunks tell.
+/// Returns the memory of a decoded record, estimated from its length and one of its chunks.
 pub fn decoded_bytes(place: &Place) -> u64 {
     let raw_end = u64::from(place.raw_offset) + u64::from(place.raw_bytes);
     raw_end.max(place.record.bytes.into()).max(RECORD_RAW_BYTES as u64)

@@ -6,10 +6,10 @@
 //!        |                                                |
 //!        +--> items in order --> caller  <-- waits for ---+
 //! ```
-//! Invariants: bytes come out in the order in which the feed named them, each chunk verified
-//! against its id before; decoded records take no more than the budget, whichever side is slow; a
-//! record that neighbours share is decoded once, and kept until its place is needed; what is
-//! planned together is fetched in the order of the packs. The feed knows what will be read, so
+//! Invariants: bytes come out in the order in which the feed named them, each chunk compared with
+//! its id before; decoded records take no more than the budget, whichever side is slow; a record
+//! that neighbours share is decoded once, and kept until its place is needed; chunks that are
+//! planned together are fetched in the order of the packs. The feed knows what will be read, so
 //! that no planner has to find it out (decision 0039). Never decides what damage means: the caller
 //! gets it in its place.
 
@@ -56,7 +56,7 @@ pub enum StreamPart<'o, T> {
     Lost(u64, Error),
 }
 
-/// What fetches records.
+/// The runner that fetches records.
 type RecordRunner<'a> = Runner<DecodedRecords<'a>>;
 
 /// A record that will be read.
@@ -73,8 +73,8 @@ enum Item<'r, 'a, T> {
 /// Items between feed and caller at most; those without content are small.
 const ITEMS_QUEUED: usize = 1024;
 
-/// Runs `produce` on a thread of its own, which tells the feed what is wanted, and gives all of it
-/// to `consume` in order.
+/// Runs `produce` on a thread of its own, which fills the feed, and gives all of it to `consume` in
+/// order.
 ///
 /// # Errors
 /// The first of `consume`, which ends everything; otherwise that of `produce`.

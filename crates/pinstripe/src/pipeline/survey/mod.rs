@@ -128,7 +128,7 @@ fn stopped() -> Error {
 /// One of the paths, opened.
 struct Tree<'a> {
     shown: &'a Path,
-    /// What the paths of files are below.
+    /// The directory that the paths of files are relative to.
     root: OwnedFd,
     /// The name below `root` if the path is a file, else empty.
     name: Vec<u8>,

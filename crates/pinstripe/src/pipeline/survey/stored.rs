@@ -29,7 +29,7 @@ const TALLY_BYTES: u64 = 160;
 pub struct StoredFile {
     /// Its name, for messages.
     pub path: Vec<u8>,
-    /// A number that tells its content from others.
+    /// A number that identifies its content.
     pub content: u64,
     /// Its runs of data.
     pub runs: Vec<Range<u64>>,
