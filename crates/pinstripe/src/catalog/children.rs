@@ -12,7 +12,7 @@ use pinstripe_base::error::Result;
 use pinstripe_member::format::meta::{FileKind, Time};
 use pinstripe_member::format::tree::is_at_or_below;
 
-/// One version of a path, as its row tells.
+/// One version of a path, from its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VersionRow {
     /// The place of its series among those that were asked about.

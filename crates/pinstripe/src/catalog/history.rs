@@ -35,8 +35,7 @@ impl Catalog {
     }
 }
 
-/// Puts the gaps between versions in their places, and joins what rows tell apart for no reason
-/// that a reader would see.
+/// Inserts the gaps between versions, and joins rows whose difference no reader would see.
 fn stretches(series: &Series, found: Vec<FoundVersion>) -> Vec<Version> {
     let mut versions: Vec<Version> = Vec::new();
     let mut content = None;

@@ -1,4 +1,4 @@
-//! Taking a snapshot in: changes against the head of its series, in path order and in batches.
+//! Taking a snapshot in: its differences from the head of its series, in path order and in batches.
 
 use rusqlite::{OptionalExtension, params};
 
@@ -32,7 +32,7 @@ pub struct Facts {
     pub size: u64,
     /// When its content last changed.
     pub mtime: Time,
-    /// A hash of what it holds or points to: tells versions of one path apart, names nothing.
+    /// A hash of its content or target: distinguishes versions of one path, and has no other use.
     pub content: i64,
 }
 

@@ -1,8 +1,8 @@
 //! The catalog: every version of every path in all snapshots, in one SQLite file outside the store.
 //!
-//! Derived and disposable: made from the snapshots' trees, never asked for a backup or a restore,
-//! and thrown away and made again when it is of another version or damaged. A version of a path
-//! is one row with the range of snapshots that hold it, so what does not change costs nothing.
+//! Derived and disposable: made from the snapshots' trees, not used by backups or restores, and
+//! discarded and rebuilt when it is of another version or damaged. A version of a path is one row
+//! with the range of snapshots that hold it, so unchanged paths cost nothing.
 //!
 //! Snapshots of the same host and sources form a *series*; a snapshot's number in its series is its
 //! *ordinal*, given in the order in which they were taken in, so no clock is trusted. A row says
@@ -43,7 +43,7 @@ use pinstripe_base::id::{SnapshotId, StoreId};
 /// The name of the file in the directory that the command line keeps it in.
 pub const FILE_NAME: &str = "catalog.sqlite";
 
-/// Why a catalog was begun anew.
+/// Why a catalog was created or rebuilt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogStart {
     /// It was there and is of use.

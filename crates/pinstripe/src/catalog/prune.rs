@@ -8,7 +8,7 @@ use super::Catalog;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
 
-/// Names in one block that is made anew.
+/// Names in one block that is rebuilt.
 const BLOCK_NAMES: usize = 1 << 15;
 
 impl Catalog {
@@ -37,7 +37,7 @@ impl Catalog {
             let done = self.db.execute(sql, params![series]);
             done.map_err(|error| self.failed(error))
         };
-        // The newest that is left is the head again: what it has is open, what came later goes.
+        // The newest remaining snapshot is the head again: its versions become open, later ones go.
         let head = "SELECT max(ordinal) FROM snapshots WHERE series = ?1";
         let head = self.db.query_row(head, [series], |row| row.get::<_, Option<i64>>(0));
         let mut dropped = 0;

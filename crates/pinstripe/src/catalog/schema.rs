@@ -16,9 +16,9 @@ use rusqlite::{Connection, ErrorCode};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 
-/// The version of tables and blocks: a catalog of any other one is made anew.
+/// The version of tables and blocks: a catalog of any other version is rebuilt.
 const VERSION: i32 = 1;
-/// `psCT`: what SQLite's header carries to say whose file it is.
+/// `psCT`: the application id in SQLite's header, which identifies the program.
 const APPLICATION: i32 = 0x7073_4354;
 /// The time that one process waits for another that is writing.
 const WAIT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! `find`: paths by name or path over all snapshots.
 //!
-//! Blocks of names say where a name may be; only matching names are looked up. Memory is bounded
-//! by one block and [`SORTED_MAX`] finds, which are returned in path order.
+//! Blocks of names list possible names; only matching names are looked up. Memory is bounded by one
+//! block and [`SORTED_MAX`] finds, which are returned in path order.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! One regular file: open, look, read, look again.
+//! One regular file: open, stat, read, stat again.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,8 +16,8 @@ use pinstripe_member::stat_of;
 /// From this size on the kernel is asked for its longer sequential read-ahead.
 const BIG_BYTES: u64 = 4 << 20;
 
-/// The number of extents of one file that are told apart (1 MiB of memory). Behind the last of them
-/// the file counts as one run of data, in which holes read as zeros.
+/// The number of extents of one file that are distinguished (1 MiB of memory). Behind the last of
+/// them the file counts as one run of data, in which holes read as zeros.
 const MAX_EXTENTS: usize = 1 << 16;
 
 /// A regular file, open for reading. Shared by as many threads as read it.
@@ -35,8 +35,8 @@ impl SourceFile {
     /// Opens `path` below `root`.
     ///
     /// # Errors
-    /// `Kind::Changed` when there is no regular file any more, `Kind::Refused` for a path
-    /// that is not clean and relative, otherwise as the system says (no right to read it).
+    /// `Kind::Changed` when it is no longer a regular file, `Kind::Refused` for a path that is not
+    /// clean and relative, otherwise those of the system (no right to read it).
     pub fn open(root: BorrowedFd<'_>, path: &[u8]) -> Result<Self> {
         Self::open_by(Resolver::of_this_kernel(), root, path)
     }
@@ -134,8 +134,8 @@ impl SourceFile {
                     ));
                 }
             }
-            // A read that stops at the known size has met the end: no second call to hear so.
-            // Should the file have grown, `changed_since` tells.
+            // A read that stops at the known size has met the end, without a second call. If the
+            // file has grown, `changed_since` reports it.
             if offset + filled as u64 == self.stat.size_bytes {
                 break;
             }
@@ -147,7 +147,7 @@ impl SourceFile {
     /// removal of its name counts as well, since it moves ctime.
     ///
     /// # Errors
-    /// As the system says.
+    /// Those of the system.
     pub fn changed_since(&self, stat: &Stat) -> Result<bool> {
         let now = stat_of(self.fd.as_fd(), &self.path)?;
         let facts = |stat: &Stat| (stat.size_bytes, stat.mtime, stat.ctime);

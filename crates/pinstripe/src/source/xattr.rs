@@ -25,7 +25,7 @@ pub struct Xattrs {
     pub problems: Vec<Error>,
 }
 
-/// The extended attributes of the entry at `path` below `root`, of whatever kind; a symlink's
+/// Returns the extended attributes of the entry at `path` below `root`, of any kind; a symlink's
 /// are its own. The empty path is the root itself.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ fn collect(
     for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         match with_room(|buffer| get(name, buffer)) {
             Ok(value) => found.list.push((name.to_vec(), value)),
-            // Removed since the list was made; ctime tells that the file changed.
+            // Removed since the list was made; ctime shows that the file changed.
             Err(Errno::NODATA) => {}
             Err(errno) => {
                 let name = String::from_utf8_lossy(name);

@@ -141,7 +141,7 @@ impl Run {
         Run { entries, range }
     }
 
-    /// Memory that it stands for.
+    /// Returns the memory that it takes.
     pub fn bytes(&self) -> usize {
         let Range { start, end } = self.range;
         let paths = self.entries.path_begin(end) - self.entries.path_begin(start);

@@ -1,4 +1,4 @@
-//! Patterns for what to leave out: gitignore's rules, on bytes, matched against absolute paths.
+//! Exclude patterns: gitignore's rules, on bytes, matched against absolute paths.
 //!
 //! - a pattern without a slash matches a name at any depth: `*.o`, `.cache`;
 //! - with a leading slash it matches the whole absolute path: `/home/*/tmp`;
@@ -90,8 +90,8 @@ impl Exclude {
         self
     }
 
-    /// Whether a walk leaves out the entry with this absolute path, as far as its own path says:
-    /// what is below an excluded directory is not met in the first place.
+    /// Whether a walk leaves out the entry with this absolute path, judged by its own path: a walk
+    /// does not reach entries below an excluded directory.
     pub fn leaves_out(&self, path: &[u8], is_directory: bool) -> bool {
         match self.judge(path) {
             Verdict::Include => false,

@@ -1,13 +1,13 @@
-//! The edge of the walk: one list in path order of what is finished and what is still to do.
+//! The edge of the walk: one list in path order of the finished and the remaining work.
 //!
-//! Every step of the list is either a run of finished entries, a piece of work, or the place of
-//! a piece that some thread has claimed. Finishing a piece replaces it, in its place, by the runs
-//! and pieces that it turned out to be; so the list is in path order at all times, its head is
-//! what the consumer wants next, and the first piece of work is the most urgent one.
+//! Every step of the list is either a run of finished entries, a piece of work, or the place of a
+//! piece that some thread has claimed. Finishing a piece replaces it, in its place, by the
+//! resulting runs and pieces; so the list is in path order at all times, its head is what the
+//! consumer needs next, and the first piece of work is the most urgent one.
 //!
-//! Invariants: steps never change places; claimed steps are at most as many as there are
-//! claimers, so finding the first piece of work is a short look. Pure: no I/O, no threads, no
-//! clock; the caller holds the lock.
+//! Invariants: steps never change places; claimed steps are at most as many as there are claimers,
+//! so finding the first piece of work is a short search. Pure: no I/O, no threads, no clock; the
+//! caller holds the lock.
 
 /// Names one step until it is finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -305,7 +305,7 @@ impl Scanner {
         self.entries.push(relative(&self.plan, &self.path), Err(error));
     }
 
-    /// Reports that the system refused an act; what vanished is a change, not a fault.
+    /// Reports that the system refused an act; an entry that vanished is a change, not a fault.
     fn denied(&mut self, what: &str, errno: Errno) {
         self.trouble(match errno {
             Errno::NOENT => Error::new(error::Kind::Changed, "vanished during the walk"),
