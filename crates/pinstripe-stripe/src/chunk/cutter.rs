@@ -1,5 +1,5 @@
 //! A store's rules of cutting in working form: the cuts of content in memory, and the scan for
-//! candidates in segments of a run. What makes a place a cut is said in `search`.
+//! candidates in segments of a run. `search` has the conditions for a cut.
 
 use std::fmt;
 use std::ops::Range;
@@ -48,8 +48,8 @@ pub(super) struct GearRules {
 pub struct Candidates {
     /// In order of position, which counts from the beginning of the run.
     pub(super) list: Vec<CutCandidate>,
-    /// Every candidate of the segment below this position is in the list; the resolver looks for
-    /// those beyond by itself. Nothing listed and 0 here is always true, if slow.
+    /// Every candidate of the segment below this position is in the list; the resolver searches the
+    /// rest. An empty list and 0 here are always correct, but slow.
     pub(super) through: u64,
 }
 
@@ -112,7 +112,7 @@ impl Cutter {
         }
     }
 
-    /// Whether a run of content at this place in its file is one chunk, whatever it holds.
+    /// Whether a run at this place in its file is one chunk for any content.
     pub fn is_one_chunk(&self, run: &Range<u64>) -> bool {
         match self.chunking {
             Chunking::Fixed { bytes } => {

@@ -18,7 +18,7 @@ pub struct Resolver {
     hash: u64,
     /// The end of the chunk in progress, provided that there is more content.
     held: Option<u64>,
-    /// The last bytes before `end`: what the hash of the next place depends on.
+    /// The last bytes before `end`: the hash of the next place depends on them.
     tail: Vec<u8>,
 }
 

@@ -10,8 +10,8 @@
 //! it no longer matters where the hash began: there the candidates that a scan finds without
 //! knowing where chunks begin are exact. The few places before are hashed here.
 //!
-//! Never here: state that outlives a segment. What a chunk must remember from segment to segment
-//! is its hash, which the caller keeps.
+//! Never here: state that outlives a segment. A chunk's only state between segments is its hash,
+//! which the caller keeps.
 
 use std::ops::Range;
 
@@ -98,8 +98,8 @@ impl<'a> Search<'a> {
         Outcome::Cut(place)
     }
 
-    /// The first candidate within `places` that is `wanted`: from the list, and beyond it by
-    /// looking again.
+    /// Returns the first candidate within `places` that is `wanted`: from the list, and beyond it
+    /// by another scan.
     fn first(&mut self, places: Range<u64>, wanted: impl Fn(&CutCandidate) -> bool) -> Option<u64> {
         let list = &self.found.list;
         let at = list.partition_point(|candidate| candidate.position < places.start);

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{Codec, lzo};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// No record has more raw bytes than this: a longer one is damaged, whatever its header says.
+/// No record has more raw bytes than this: a header with a larger number is damaged.
 pub const MAX_RAW_BYTES: usize = 64 << 20;
 
 /// Makes records raw again. One per worker: it keeps the zstd context.
@@ -31,7 +31,7 @@ impl Decoder {
     /// is dropped; an `out` that is used again and again costs no clearing.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when the bytes are no such stream, or one of another length, or
+    /// [`Kind::Corrupt`] when the bytes are not such a stream, or decode to another length, or
     /// `raw_bytes` exceeds [`MAX_RAW_BYTES`]; [`Kind::Unsupported`] for an unknown `codec_id`.
     /// `out` is then empty.
     pub fn decode(

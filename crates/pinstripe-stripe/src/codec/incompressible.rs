@@ -82,11 +82,11 @@ const SLOTS_LOG: u32 = 11;
 
 /// Whether a sampled string came before in the record.
 ///
-/// Strings are sampled by content, so that a repetition is found at any distance: wherever one
-/// certain byte stands (in random bytes every 256th), the eight bytes behind it are the sample.
-/// Looking everywhere would cost as much as zstd itself takes to give up, hence the windows, at
-/// random places so that no distance escapes them all: half a record that repeats the other half
-/// is missed once in thousands, a repeated eighth now and then.
+/// Strings are sampled by content, so that a repetition is found at any distance: the sample is the
+/// eight bytes after each occurrence of one certain byte (in random bytes every 256th). Searching
+/// everywhere would cost as much as zstd itself takes to give up, hence the windows, at random
+/// places so that no distance escapes them all: half a record that repeats the other half is missed
+/// once in thousands, a repeated eighth now and then.
 fn repeats_itself(raw: &[u8], look: Look) -> bool {
     let anchor = u64::from_le_bytes([raw[raw.len() / 2]; 8]);
     let stride = (raw.len() / MIN_WINDOWS).clamp(WINDOW_BYTES + 8, WINDOW_STRIDE_BYTES);
@@ -127,7 +127,7 @@ fn word(window: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(window[at..at + 8].try_into().expect("a slice of eight bytes"))
 }
 
-/// A number that looks random.
+/// Returns a pseudorandom number.
 fn scatter(number: u64) -> u64 {
     mix64((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -4,10 +4,10 @@
 //! length, so the stored bytes omit both where the codec allows it. A record that a codec cannot
 //! make smaller by a 64th is stored as it is, under the id of [`Codec::Raw`].
 //!
-//! Invariants: decoding yields exactly the raw length or an error, whatever the stored bytes are;
-//! equal input and codec give equal stored bytes within one version. Not promised: that damage is
-//! noticed (most codecs decode a third of damaged streams to wrong bytes), so a record's checksum
-//! is verified before its bytes come here.
+//! Invariants: decoding yields exactly the raw length or an error, for any stored bytes; equal
+//! input and codec give equal stored bytes within one version. Not promised: that damage is noticed
+//! (most codecs decode a third of damaged streams to wrong bytes), so a record's checksum is
+//! verified before its bytes come here.
 
 mod decode;
 mod encode;

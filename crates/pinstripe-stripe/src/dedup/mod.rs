@@ -39,7 +39,7 @@ impl Hasher for FirstBytes {
 
 type Shard = HashSet<ChunkId, BuildHasherDefault<FirstBytes>>;
 
-/// The chunks that one run stores, or is about to look up.
+/// The chunks that one run stores, or will look up next.
 pub struct Claims {
     shards: [Mutex<Shard>; SHARDS],
 }

@@ -92,8 +92,8 @@ impl std::fmt::Display for KeepReason {
     }
 }
 
-/// Judges snapshots, each by why it stays; one without a reason goes. `now` is asked only to tell
-/// what is from the future; days begin `offset_seconds` east of UTC.
+/// Returns for each snapshot the reasons to keep it; one without a reason goes. `now` only
+/// identifies snapshots from the future; days begin `offset_seconds` east of UTC.
 pub fn judge(
     policy: &Policy,
     candidates: &[Candidate],

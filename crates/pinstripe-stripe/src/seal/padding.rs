@@ -1,11 +1,11 @@
-//! The padding of sealed records, so that their lengths tell less.
+//! The padding of sealed records, so that their lengths reveal less.
 
 use pinstripe_member::format::label::Padding;
 
 /// The length that `bytes` bytes are padded to.
 ///
 /// Padmé (Nikitin and others, 2019) clears the low bits of a length, upwards, and keeps about as
-/// many of the highest as its exponent has bits: a length of n bits then tells O(log n) of them,
+/// many of the highest as its exponent has bits: a length of n bits then reveals O(log n) of them,
 /// and at most an eighth is added.
 pub fn padded_bytes(padding: Padding, bytes: usize) -> usize {
     if padding == Padding::None || bytes < 4 {

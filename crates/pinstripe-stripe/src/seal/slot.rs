@@ -256,8 +256,8 @@ impl NewSlot {
 /// Tries a credential on a slot: the root key, or `None` when it is another's.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when the slot is damaged beyond what its checksum shows; [`Kind::Io`] when
-/// there is no memory to try it.
+/// [`Kind::Corrupt`] when the slot is damaged although its checksum matches; [`Kind::Io`] when
+/// there is not enough memory to try it.
 pub fn unwrap_key(slot: &KeySlot, credential: &Credential) -> Result<Option<RootKey>> {
     if !credential.fits(slot.way) {
         return Ok(None);

@@ -1,13 +1,13 @@
 //! MACs of small objects: a holder of the store's keys wrote this one, for this name.
 //!
 //! The MAC is BLAKE3 keyed with a key that follows from a generation's master key and the store,
-//! over the room and name under which the object stands and its framed bytes, which hold kind,
-//! version, body and generation. So an object that was copied under another name, into another
-//! room or store, or was framed as another kind, fails.
+//! over the room and name of the object and its framed bytes, which hold kind, version, body and
+//! generation. So an object that was copied under another name, into another room or store, or was
+//! framed as another kind, fails.
 //!
 //! Invariants: MACs are made with the newest generation and verified with any; comparisons take
-//! constant time. Whether an older object still counts is not decided here: one that is put back
-//! has a sound MAC.
+//! constant time. Whether an older object still counts is not decided here: an old object that was
+//! put back has a sound MAC.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::envelope;
@@ -34,8 +34,8 @@ impl Voucher {
         Voucher { keys: keys.seals.iter().map(key).collect() }
     }
 
-    /// A framed object with a MAC for the name under which it will stand. The same object has the
-    /// same MAC until the keys are rotated.
+    /// Returns a framed object with a MAC for its future name. The same object has the same MAC
+    /// until the keys are rotated.
     pub fn vouch(&self, name: ExtentName, framed: &[u8]) -> Vec<u8> {
         let newest = self.keys.len() - 1;
         envelope::vouch(framed, newest as u32, |said| {
@@ -46,8 +46,8 @@ impl Voucher {
     /// Makes sure that a holder of the keys put this object under this name.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it carries no MAC or one that does not hold, [`Kind::KeysChanged`] when
-    /// the MAC is of a generation that these keys do not have: newer, or made up.
+    /// [`Kind::Corrupt`] when it carries no MAC or a wrong one, [`Kind::KeysChanged`] when the MAC
+    /// is of a generation that these keys do not have: newer, or forged.
     pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
         let Some(vouched) = envelope::vouched(framed) else {
             return Err(Error::new(

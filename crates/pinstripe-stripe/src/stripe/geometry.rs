@@ -1,17 +1,17 @@
 //! The place of every byte of a stripe set: pure arithmetic, no bytes touched.
 //!
-//! The logical run is cut into rows of D strips; a row adds P parity strips and lays its N = D + P
-//! strips over N slots, one extent each, by a permutation of its own, drawn from the set id and
-//! the row number. So a sequential read loads all extents alike, and no stride through the run can
-//! stay on one of them. Each slot has exactly one strip of each row, at `header + row * strip
+//! The logical run is cut into rows of D strips; a row adds P parity strips and distributes its N =
+//! D + P strips over N slots, one extent each, by a permutation of its own, drawn from the set id
+//! and the row number. So a sequential read loads all extents alike, and no stride through the run
+//! can stay on one of them. Each slot has exactly one strip of each row, at `header + row * strip
 //! size`.
 //!
 //! The last row is cut, not padded: of its L bytes each data strip gets `ceil(L / D)` rounded up
 //! to 64, as long as there are bytes left, so the last strips may be short or empty.
 //!
 //! Words: a *position* is a strip's place in its row (0..D data in logical order, then P, Q); a
-//! *slot* is where the permutation puts it, and which member
-//! holds that is not said here; a *column* is a byte range within a strip.
+//! *slot* is its place after the permutation, on a member that this module does not choose; a
+//! *column* is a byte range within a strip.
 
 use std::ops::Range;
 

@@ -85,7 +85,7 @@ impl SetReader {
         [slot, self.nth_present(slot)?].into_iter().find(has)
     }
 
-    /// The standing of every slot, all members asked.
+    /// Returns the standing of every slot, from all members.
     pub(super) fn standings(&self) -> &[Standing] {
         self.standings.get_or_init(|| self.find_standings())
     }
@@ -166,7 +166,7 @@ impl SetReader {
         })
     }
 
-    /// Holds the strip of a row on one member against a slot's checksum; it is in `strip` then.
+    /// Compares the strip of a row on one member with a slot's checksum; reads it into `strip`.
     pub(super) fn verify_strip(
         &self,
         member: usize,

@@ -17,7 +17,7 @@ use pinstripe_member::{Member, SharedMember, is_remote};
 pub struct Distance {
     /// Not on this machine: a request costs a round trip.
     pub is_remote: bool,
-    /// What an answer takes, as far as it was measured.
+    /// The time of an answer, as far as it was measured.
     pub latency: Duration,
 }
 

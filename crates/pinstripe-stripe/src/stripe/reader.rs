@@ -63,8 +63,8 @@ impl SetReader {
         store: StoreId,
         set: SetId,
     ) -> Result<Self> {
-        // Any sound trailer will do; if there is none, the gravest error tells most: one that says
-        // "newer version" must not hide behind "not found".
+        // Any sound trailer will do; if there is none, the gravest error is the most useful: "not
+        // found" must not hide "newer version".
         let mut worst: Option<Error> = None;
         for (number, member) in turns(members, set) {
             match read_trailer(member.as_ref(), name, store, set) {
@@ -98,8 +98,8 @@ impl SetReader {
     }
 
     /// As [`open`](Self::open), by the trailer that most members have. All trailers of a set are
-    /// the same, and one alone may be made up: checksums under which sound strips look damaged.
-    /// For what judges strips, and for a second try of what could not be read.
+    /// the same, and a single one may be forged: with checksums that make sound strips look
+    /// damaged. For callers that judge strips, and for a second try after a failed read.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -125,9 +125,9 @@ impl SetReader {
         }
     }
 
-    /// A set that was cut off before its trailers were written, as far as `layout` says that its
-    /// rows are there. Only [`read`](Self::read) works: nothing says what a strip's checksum was,
-    /// so the records in it are all that tells whether it is sound.
+    /// Opens a set that was interrupted before its trailers were written, with the rows in
+    /// `layout`. Only [`read`](Self::read) works: the checksums of strips are unknown, so only the
+    /// records in a strip show whether it is sound.
     ///
     /// # Errors
     /// Those of the layout.
@@ -277,7 +277,7 @@ impl SetReader {
             return Ok(());
         }
         match self.rebuild_pieces(row, &range, lost, &mut out[before..], report) {
-            // Strips under a damaged header may still be good: their checksums can tell.
+            // Strips under a damaged header may still be good: their checksums show that.
             Err(error) if error.kind() == Kind::TooManyLosses => {
                 out.truncate(before);
                 self.read_row_verified(row, range, out, report)
@@ -345,9 +345,9 @@ impl SetReader {
         }
     }
 
-    /// Fills `buf` from a slot's extent on whichever member gives it: one whose header is right;
-    /// or, where the checksum of what is wanted is given, one that has those bytes, read together with
-    /// what follows where it is far.
+    /// Fills `buf` from a slot's extent on any member that has the bytes: one whose header is
+    /// right; or, if the checksum is given, one whose bytes match it. From a remote member it also
+    /// reads what follows.
     pub(super) fn fetch(
         &self,
         slot: usize,

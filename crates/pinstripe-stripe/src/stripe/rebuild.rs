@@ -1,4 +1,4 @@
-//! Pieces of a row that are lost, or left where they are because that is far away: made from others.
+//! Rebuilds pieces of a row that are lost, or that are not read because they are remote.
 
 use std::ops::Range;
 

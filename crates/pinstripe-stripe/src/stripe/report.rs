@@ -19,9 +19,9 @@ pub enum ErasureReason {
     Unreadable(Arc<Error>),
     /// The bytes are not those that were written.
     Checksum,
-    /// The strip could not be rebuilt when its extent was written anew, and is marked as lost.
+    /// The strip could not be rebuilt when its extent was rewritten, and is marked as lost.
     GivenUp,
-    /// It is far away and was not asked: no damage.
+    /// It is remote and was not read: not damage.
     Spared,
 }
 
@@ -56,8 +56,8 @@ impl fmt::Display for ErasureReason {
     }
 }
 
-/// The content of a strip that was lost when its extent was written anew, over and over: its
-/// checksum never matches, so that every reader takes it for an erasure.
+/// The content of a strip that was lost when its extent was rewritten, repeated: its checksum never
+/// matches, so that every reader treats it as an erasure.
 const LOST_MARK: &[u8; 16] = b"pinstripe: lost\n";
 
 /// Fills a strip with the mark of lost ones.
@@ -144,7 +144,7 @@ pub struct ExtentDamage {
     pub part: ExtentPart,
     /// The kind of damage.
     pub reason: ErasureReason,
-    /// Whether the other members have what it takes to write it anew.
+    /// Whether the other members have enough to rewrite it.
     pub repairable: bool,
 }
 

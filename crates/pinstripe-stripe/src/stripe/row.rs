@@ -21,7 +21,7 @@ use pinstripe_member::format::stripe_set::{Checksum, checksum};
 pub(super) enum Trust {
     /// The extent's header is right.
     Header,
-    /// The strip's checksum is right, whatever the header says; needs whole strips.
+    /// The strip's checksum matches, under any header; needs complete strips.
     Checksum,
 }
 
@@ -58,7 +58,7 @@ impl Buffers {
         Buffers { strips: Vec::new(), windows: Some(Windows::default()) }
     }
 
-    /// A buffer of a length, with whatever was in it.
+    /// Returns a buffer of a length, with its old content.
     fn take(&mut self, bytes: usize) -> Vec<u8> {
         let mut buffer = self.strips.pop().unwrap_or_default();
         buffer.resize(bytes, 0);
@@ -108,7 +108,7 @@ impl<'a> Row<'a> {
         self.strips[position] = Strip::Lost(reason);
     }
 
-    /// States that no strip that is far away is to be asked for.
+    /// Marks all remote strips as lost, so that none is read.
     pub(super) fn lose_far(&mut self) {
         for position in 0..self.strips.len() {
             if self.set.far_slots()[self.slot(position)]
@@ -240,7 +240,7 @@ impl<'a> Row<'a> {
         matches!(self.strips[position], Strip::AtHand(_))
     }
 
-    /// Reads a strip's columns; what has no bytes cannot be lost.
+    /// Reads a strip's columns; a strip without bytes cannot be lost.
     fn fetch(
         &mut self,
         position: usize,

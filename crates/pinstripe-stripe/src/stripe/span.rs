@@ -61,7 +61,7 @@ impl SetReader {
         Some(span)
     }
 
-    /// What a range takes of each extent, joined where it touches.
+    /// Returns the parts of each extent that a range needs, joined where they touch.
     fn runs(&self, range: &Range<u64>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for piece in self.layout().pieces(range.clone()) {

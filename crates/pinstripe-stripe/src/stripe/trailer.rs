@@ -53,8 +53,8 @@ pub(super) fn read_trailer(
     Ok(trailer)
 }
 
-/// How many bytes of an extent's end are its trailer and footer, if these are sound and so is its
-/// header, and all are of this set: what a host may keep of it.
+/// Returns how many bytes of an extent's end are its trailer and footer, if these and its header
+/// are sound, and all are of this set: a host may cache them.
 #[must_use]
 pub fn sound_end(set: SetId, header: &[u8], end: &[u8]) -> Option<usize> {
     let header = Header::decode(header).ok()?;
@@ -66,7 +66,7 @@ pub fn sound_end(set: SetId, header: &[u8], end: &[u8]) -> Option<usize> {
     is_its.then_some(end.len() - start)
 }
 
-/// Which error to tell when no member has a good trailer: the one that says most.
+/// The rank of an error when no member has a good trailer: the highest is reported.
 pub(super) fn gravity(error: &Error) -> u8 {
     match error.kind() {
         Kind::NotFound => 0,

@@ -59,7 +59,7 @@ impl SetReader {
         found
     }
 
-    /// The quick look: every header, trailer and length, no strip.
+    /// Verifies every header, trailer and length, but no strip.
     pub fn verify_ends_only(&self) -> Verification {
         let mut found = Verification::default();
         let tail = self.trailer().encode();
@@ -133,9 +133,9 @@ impl SetReader {
         found
     }
 
-    /// Whether damage is certain to be there at the next look as well: the bytes were read and are
-    /// not what they should be, or the extent is on no member. An error of a disk counts only while
-    /// the same extent can be read elsewhere, so that a disk that fails as a whole decides nothing.
+    /// Whether damage is certain to be found again: the bytes were read and are wrong, or the
+    /// extent is on no member. An error of a disk counts only while the same extent can be read
+    /// elsewhere, so that a disk that fails completely decides nothing.
     pub fn is_certain(&self, damage: &ExtentDamage) -> bool {
         match &damage.reason {
             ErasureReason::Checksum

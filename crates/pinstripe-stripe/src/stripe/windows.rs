@@ -1,11 +1,11 @@
-//! Strips of far members, read together with what follows them in their extents.
+//! Strips of remote members, read together with what follows them in their extents.
 //!
 //! A pass over a set, row by row, reads one strip after the other from each member. On a remote
 //! member each read is a round trip and a paid request, so a part of the extent is read in one
 //! request, and serves the rows that follow.
 //!
-//! Invariants: what is served was read by this pass; bytes that turned out wrong are not served twice,
-//! for each strip is asked for once.
+//! Invariants: bytes that are served were read by this pass; wrong bytes are not served twice,
+//! since each strip is requested once.
 
 use super::reader::SetReader;
 use super::report::ErasureReason;

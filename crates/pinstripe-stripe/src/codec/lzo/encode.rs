@@ -48,7 +48,7 @@ pub const fn max_stored_bytes(raw_bytes: usize) -> usize {
 pub fn compress(raw: &[u8], dictionary: &mut Dictionary, out: &mut [u8]) -> usize {
     assert!(out.len() >= max_stored_bytes(raw.len()), "the output has room for the worst case");
     let places = &mut *dictionary.0;
-    // Cleared so that equal input gives equal output, whatever was compressed before.
+    // Cleared so that equal input gives equal output, regardless of earlier calls.
     places.fill(0);
     let mut writer = Writer { out, at: 0 };
     let mut literals = 0;
@@ -87,7 +87,7 @@ fn find_match(raw: &[u8], places: &mut Places, literals: usize) -> Option<(usize
     None
 }
 
-/// Notes the place `at`, and tells how far back its first four bytes were seen last.
+/// Notes the place `at`, and returns how far back its first four bytes were seen last.
 ///
 /// # Safety
 /// `0 < at`, `at + TAIL_BYTES <= raw.len()`, and since `places` was cleared, `at` was smaller in
