@@ -25,8 +25,8 @@ pub const UNIT_BYTES: u32 = 4 << 20;
 pub(crate) const BLOCK_BYTES_MIN: u32 = 4 << 10;
 /// Largest block in bytes.
 pub(crate) const BLOCK_BYTES_MAX: u32 = 16 << 20;
-/// Batches begin at multiples of this many bytes in a log that is one output's own: what direct
-/// writes want.
+/// Batches begin at multiples of this many bytes in a log that is one output's own: direct writes
+/// need this.
 pub const ALIGN_BYTES: u64 = 4096;
 /// Rows of one stripe set in a striped log; only the last set has fewer.
 pub const SET_ROWS: u64 = 256;

@@ -177,13 +177,13 @@ pub fn run(
 pub struct Verified {
     /// The outcome of joining everything.
     pub joined: Joined,
-    /// Parts of outputs that are damaged and that parity gives back.
+    /// Damaged parts of outputs that parity can rebuild.
     pub repairable: u64,
-    /// Those that nothing gives back.
+    /// Damaged parts that cannot be rebuilt.
     pub lost_parts: u64,
 }
 
-/// Reads every byte of every output and holds it against its checksums.
+/// Reads every byte of every output and compares it with its checksums.
 ///
 /// # Errors
 /// As [`run`], but losses are in the outcome.

@@ -23,8 +23,8 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// Those of the device; [`Kind::Corrupt`] beyond the end.
     fn read(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
-    /// The same with every means of healing, for frames that were not sound. Bytes that parity does
-    /// not give back are as they stand, or zeros.
+    /// The same with every means of healing, for frames that were not sound. Bytes that parity
+    /// cannot rebuild are returned as stored, or as zeros.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] beyond the end; [`Kind::Unsupported`] for a log of a newer version.
@@ -305,7 +305,7 @@ fn sets_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
     Ok(most)
 }
 
-/// Whole rows that can be read, as far as the lengths of the outputs tell.
+/// Returns the number of complete rows that can be read, by the lengths of the outputs.
 fn rows_there(sets: &Sets, outputs: &[Option<SharedDevice>]) -> Result<u64> {
     let strip = u64::from(sets.geometry.strip_bytes());
     let mut rows = Vec::with_capacity(outputs.len());

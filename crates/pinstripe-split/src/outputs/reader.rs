@@ -81,11 +81,11 @@ impl Reader {
         (0..self.outputs.len()).filter(|number| self.outputs[*number].is_none()).collect()
     }
 
-    /// Refuses a split that parity cannot give back whole.
+    /// Refuses a split that parity cannot rebuild completely.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] when more outputs are missing than parity replaces, and the log is
-    /// striped: there is something of each batch on most of them.
+    /// striped: most outputs have a part of each batch.
     pub(crate) fn require_enough(&self) -> Result<()> {
         let Head { layout, outputs, parity, .. } = self.head;
         let missing = self.missing().len();

@@ -7,7 +7,7 @@ use pinstripe_base::error::{Kind, Result};
 
 use super::log::Log;
 
-/// The content of a log, as far as its frames tell.
+/// The content of a log, from its frames.
 #[derive(Debug, Default)]
 pub struct Scan {
     /// Batches in the order of the log, with their headers.

@@ -295,7 +295,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn next(&mut self) -> Result<Option<(Frame, &'a [u8])>> {
-        // Megabytes may have to be passed over: only what looks like a head is decoded.
+        // Megabytes may have to be skipped: only a possible head is decoded.
         while let Some(passed) = self.bytes.get(self.at..).and_then(Frame::find) {
             self.has_skipped |= passed > 0;
             self.at += passed;

@@ -5,8 +5,9 @@
 //! ahead: bytes of the next batches --> workers: check, heal, decode --> hash --> lane of the device,
 //!                                                                                or the stream, in turn
 //! ```
-//! Invariants: what is written is what was split, or a named loss; zeros are not written where the
-//! target reads as zeros anyway; buffers are a fixed number and go round.
+//! Invariants: the bytes written are those that were split, or a reported loss; zeros are not
+//! written where the target reads as zeros anyway; the number of buffers is fixed, and they are
+//! reused.
 
 use std::ops::Range;
 use std::sync::{Condvar, Mutex};

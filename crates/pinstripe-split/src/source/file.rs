@@ -24,7 +24,7 @@ impl BulkFile {
     /// Takes over a descriptor of a file or block device.
     ///
     /// # Errors
-    /// As the system says when it does not tell the length.
+    /// Those of the system, when it does not return the length.
     pub fn new(fd: OwnedFd, place: &Path, stat: &Stat) -> Result<Self> {
         let identity = if stat.kind == FileKind::BlockDevice {
             // The end of a device is where its size says (blkdev_llseek in block/fops.c): no
@@ -56,8 +56,8 @@ impl BulkFile {
         match rustix::fs::seek(&self.fd, SeekFrom::Data(at)) {
             Ok(data) if data > at => return Ok(Extent { end: data.min(end), is_hole: true }),
             Ok(_) => {}
-            // All behind it is a hole, or the file is shorter now. Only its size can tell: a hole
-            // is not read, so no read would notice.
+            // Everything behind it is a hole, or the file is shorter now. Only its size shows
+            // which: a hole is not read, so no read would notice.
             Err(Errno::NXIO) => {
                 let size = rustix::fs::fstat(&self.fd)?.st_size as u64;
                 return Ok(Extent { end, is_hole: size >= end });

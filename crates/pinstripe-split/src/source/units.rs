@@ -1,9 +1,8 @@
 //! Handing out a source: units, in order, to any number of readers.
 //!
-//! A unit is an aligned range of a fixed length; the last one may be shorter. Units that are
-//! holes from end to end are handed out as one piece and not read; one that is partly a hole is
-//! read. Units that are done already are left out; a stream has to read them to come by, and
-//! throws them away.
+//! A unit is an aligned range of a fixed length; the last one may be shorter. Units that are holes
+//! from end to end are handed out as one piece and not read; one that is partly a hole is read.
+//! Units that are done already are left out; of a stream they have to be read, and are discarded.
 
 use std::ops::Range;
 use std::sync::Mutex;

@@ -327,8 +327,8 @@ fn job<'j>(
     }
 }
 
-/// Workers, and batches in memory: 48 MiB of these and one for each worker, whatever the budget, or
-/// less where that is small. More would only fill the outputs' queues.
+/// Returns the numbers of workers, and of batches in memory: 48 MiB of these and one for each
+/// worker, for any larger budget. More would only fill the outputs' queues.
 fn budget(options: &SplitOptions, outputs: usize, unit: u64, batch: u64) -> (usize, usize) {
     // A worker holds a unit, and what it becomes; a plain output's batches have their unit with
     // them.

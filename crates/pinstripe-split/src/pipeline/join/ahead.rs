@@ -65,7 +65,7 @@ impl FetchSource for BatchBytes<'_> {
 pub(super) struct Ahead<'r, 's> {
     runner: &'r Runner<BatchBytes<'s>>,
     batches: usize,
-    /// What each batch is charged: the length of a buffer, which goes round.
+    /// The charge of each batch: the length of a buffer, which is reused.
     charge: u64,
     state: Mutex<State<'r, 's>>,
 }

@@ -12,7 +12,7 @@ use pinstripe_io::lane::Lane;
 use pinstripe_member::format::stripe_set::SetKind;
 use pinstripe_stripe::stripe::{SetWriter, StripSink};
 
-/// Takes units from a queue and lays them over all outputs.
+/// Takes units from a queue and stripes them over all outputs.
 pub(super) struct StripedWriter<'a> {
     sets: Sets,
     writer: SetWriter,

@@ -88,7 +88,7 @@ pub enum Stage {
     Read,
     /// Hashes it.
     Hash,
-    /// Looks for zeros, makes blocks small, lays frames.
+    /// Detects zeros, compresses blocks, builds frames.
     Code,
     /// Waits for an output to take what it has.
     Wait,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, MIB, parse_size};
 
-/// The prefix that tells a generator from a path.
+/// The prefix that distinguishes a generator from a path.
 pub const PREFIX: &str = "fake:";
 
 const BLOCK_BYTES: RangeInclusive<u64> = 512..=16 * MIB;
