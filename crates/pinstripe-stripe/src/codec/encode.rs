@@ -14,7 +14,7 @@ const LARGEST_WINDOW_LOG: u32 = 22;
 /// LZ4 inputs below this length use a table of 16-bit places.
 const LZ4_SMALL_BYTES: usize = u16::MAX as usize;
 /// After this many incompressible records in a row the next ones are examined briefly, except every
-/// [`THOROUGH_EVERY`]th.
+/// `THOROUGH_EVERY`th.
 const BRIEF_AFTER: u32 = 8;
 const THOROUGH_EVERY: u32 = 16;
 

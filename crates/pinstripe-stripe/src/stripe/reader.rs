@@ -83,8 +83,8 @@ impl SetReader {
         }))
     }
 
-    /// Says that these sets of a room will be opened next: far members are asked for all of their
-    /// ends at once.
+    /// Announces that these sets of a room will be opened next: the ends of all of them are
+    /// requested from remote members at once.
     pub fn open_ahead(members: &[Option<SharedMember>], room: Room, sets: &[SetId]) {
         let mut wanted: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
         for set in sets {

@@ -1,5 +1,5 @@
-//! Long reads of far members: each request costs a round trip, so what is neighbouring in an extent
-//! is asked for as one, over the borders of rows.
+//! Long reads from remote members: each request costs a round trip, so neighbouring bytes of an
+//! extent are requested together, across the borders of rows.
 
 use std::ops::Range;
 

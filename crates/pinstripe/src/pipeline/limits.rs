@@ -12,7 +12,7 @@ pub const PACK_BYTES: u64 = 64 * MIB;
 /// Part of an extent of a remote member that a pack leaves for the record that fills it, its index
 /// and its checksums, so that the extent does not exceed the member's limit.
 pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
-/// Strips that wait for the writer of a far member, which only collects them, at most.
+/// Strips that wait for the writer of a remote member, which only collects them, at most.
 pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
 /// Times the queue of a near member, in bytes, that the extents of a far one may take on their way, of
 /// several members: of one alone as much as its queue, which is a quarter of all memory then.

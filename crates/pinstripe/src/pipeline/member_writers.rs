@@ -318,8 +318,9 @@ impl<'a> MemberWriters<'a> {
         self.report_left(store)
     }
 
-    /// Reports a member that left while the commit object was put: its successor may lack it. A store of
-    /// several far members is not asked, since the objects on the others are enough.
+    /// Reports a member that left while the commit object was put: its successor may lack it. A
+    /// store with several remote members is not checked, since the objects on the others are
+    /// enough.
     fn report_left(&self, store: &Store) -> Result<()> {
         if store.is_far() && store.present().count() > 1 {
             return Ok(());

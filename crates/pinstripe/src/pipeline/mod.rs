@@ -4,7 +4,7 @@
 //! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers
 //!                               |                  |              ^
 //!                               +---> assembler <--+-- tree ------+
-//!           beside it: watch (other writers' packs), merge (index runs)
+//!           meanwhile: watch (other writers' packs), merge (index runs)
 //! restore:  plan (caller) -> runner, which fetches -> decoders, which also write
 //! stream:   feed (plans) -> runner, which fetches and decodes -> caller, in order
 //! join:     list of batches -> runner, which reads -> workers, which also write

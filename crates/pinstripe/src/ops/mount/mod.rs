@@ -48,10 +48,10 @@ pub use top::NameOfTime;
 /// Bytes of decoded pages that are kept at most, and their share of the budget where that is less.
 const PAGES_BYTES: u64 = 64 << 20;
 const SHARE_OF_PAGES: u64 = 4;
-/// Threads that fetch from far members: a record has some hundred KiB, and each of them waits for a round
-/// trip.
+/// Threads that fetch from remote members: a record has some hundred KiB, and each of them waits
+/// for a round trip.
 const FAR_THREADS: usize = 64;
-/// Problems that are reported: where all is lost, each of its chunks would be one.
+/// The number of problems that are reported: if all is lost, each of its chunks would be one.
 const TOLD: usize = 1000;
 
 /// Options of `mount`.

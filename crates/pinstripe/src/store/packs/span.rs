@@ -1,8 +1,9 @@
 //! Neighbouring records of a pack, fetched by one read.
 //!
-//! A read of a far member costs a round trip however long it is, so what a plan wants of one part of
-//! a pack is read as one. Each record in it is verified on its own, when it is taken out; one that
-//! is not sound is fetched alone, from parity where it must be, and costs the others nothing.
+//! A read from a remote member costs a round trip at any length, so the records that a plan wants
+//! from one part of a pack are read together. Each record in it is verified on its own, when it is
+//! taken out; one that is not sound is fetched alone, rebuilt from parity if necessary, without
+//! cost to the others.
 
 use super::{FetchedRecord, PackReader, RecordPlace, unknown_pack};
 use crate::store::index::Index;

@@ -1,4 +1,4 @@
-//! A backup: a session, what it may rely on, one chunk, a snapshot; and its watch beside that.
+//! A backup: a session, the chunks it may rely on, one chunk, a snapshot; and its concurrent watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
