@@ -95,7 +95,7 @@ pub struct Head {
     pub made_seconds: i64,
     /// Which source it is.
     pub identity: Option<Identity>,
-    /// The codec as it was asked for.
+    /// The codec as requested.
     pub codec: String,
     /// The source as it was named, for people.
     pub source: String,

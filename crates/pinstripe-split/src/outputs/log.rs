@@ -100,7 +100,7 @@ impl Sets {
         SetId(*hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes"))
     }
 
-    /// The store that the sets say they are of.
+    /// The store id in the headers of the sets.
     pub fn store(&self) -> StoreId {
         StoreId(self.split.0)
     }

@@ -1,4 +1,4 @@
-//! Stored bytes to raw bytes: exactly as many as the record's header says, or an error.
+//! Stored bytes to raw bytes: exactly the number in the record's header, or an error.
 
 use std::fmt;
 

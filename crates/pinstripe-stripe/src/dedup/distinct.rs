@@ -43,7 +43,7 @@ impl Distinct {
         Distinct { seen: HashMap::new(), most, shift: 0, items: 0, bytes: 0, sampled_bytes: 0 }
     }
 
-    /// Sees a thing of this key and length; says whether it is in the sample and new there.
+    /// Counts an item of this key and length; returns whether it is in the sample and new there.
     pub fn add(&mut self, key: u64, bytes: u64) -> bool {
         self.items += 1;
         self.bytes += bytes;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use calendar::{Periods, periods};
 
-/// The rules that say which snapshots stay.
+/// The rules that decide which snapshots stay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// This many of the newest.
@@ -40,7 +40,7 @@ impl Policy {
     }
 }
 
-/// A snapshot, as far as rules ask.
+/// The properties of a snapshot that rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// When it was made: seconds since 1970 and nanoseconds of that second.

@@ -20,7 +20,7 @@ const ROWS_COMPARED: u64 = 8;
 /// The members that may hold one slot.
 #[derive(Debug, Clone)]
 pub(super) struct Standing {
-    /// Members whose header says that they hold it.
+    /// Members whose header names this slot.
     pub(super) sound: Vec<usize>,
     /// A member that seems to hold it under a damaged header.
     pub(super) doubtful: Option<usize>,

@@ -158,7 +158,7 @@ impl ReadAhead {
 /// A member's number, the member, and the bytes that it has.
 type Copy<'a> = (usize, &'a SharedMember, Vec<u8>);
 
-/// Whether this is a mark that says that a snapshot is kept: it is carried to every member from any.
+/// Whether this is a mark for a snapshot that is kept: it is copied to every member from any.
 fn keeps(name: ExtentName, says: &[u8]) -> bool {
     matches!(name, ExtentName::In(Room::Forgotten, _))
         && Mark::decode(says).is_ok_and(|mark| mark.counts_on_one())

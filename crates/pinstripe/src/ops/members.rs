@@ -48,7 +48,7 @@ pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>
 /// The state of every member.
 ///
 /// # Errors
-/// None so far: a member that fails says so in its state.
+/// None so far: a member that fails reports it in its state.
 pub fn run(store: &Store) -> Result<Vec<MemberStatus>> {
     let mut states = Vec::with_capacity(store.member_slots.len());
     let member_slots = store.member_slots.iter().enumerate().filter(|(_, slot)| slot.row.is_some());

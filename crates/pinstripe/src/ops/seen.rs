@@ -59,7 +59,7 @@ pub enum Standing {
     Removed,
     /// It is gone for an unknown reason; with the newest one that exists instead.
     Older(Option<SeenSnapshot>),
-    /// It is gone, and without the key nothing more can be said.
+    /// It is gone, and without the key the reason is unknown.
     Unknown,
 }
 

@@ -25,7 +25,7 @@ pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>, stop: &AtomicBool) -
                 if batch.len() >= CATALOG_BATCH_CHANGES
                     && sender.send(std::mem::take(&mut batch)).is_err()
                 {
-                    break; // The writer failed and says why.
+                    break; // The writer failed, and reports why.
                 }
             }
             let _ = sender.send(batch);

@@ -25,7 +25,7 @@ pub fn beside<T>(store: &Store, session: &OpenSession<'_>, work: impl FnOnce() -
     })
 }
 
-/// Puts a heartbeat each time that `goes_on` says so after waiting for an interval.
+/// Puts a heartbeat each time that `goes_on` returns true after waiting for an interval.
 pub fn beat_while(
     store: &Store,
     session: &OpenSession<'_>,

@@ -292,7 +292,7 @@ impl<'a> MemberWriters<'a> {
         for (at, (number, member)) in takers().enumerate() {
             let put = member.put(name, bytes);
             if at == 0 && put.is_ok() {
-                // The first has decided: the others are asked side by side.
+                // The first has decided: the others are written in parallel.
                 takers().skip(1).for_each(|(_, member)| member.put_ahead(name, bytes));
             }
             match put {

@@ -143,7 +143,7 @@ impl MetadataWriter<'_> {
         uid_bit | gid_bit
     }
 
-    /// Sets the extended attributes; says whether the mode may have changed by that.
+    /// Sets the extended attributes; returns whether the mode may have changed by that.
     fn attribute(&self, handle: Handle<'_>, unset: &mut Vec<Unset>) -> bool {
         let wanted = &self.metadata.xattrs;
         let mut acl_changed = false;

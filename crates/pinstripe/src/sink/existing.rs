@@ -110,7 +110,7 @@ impl Existing {
     /// Fills `buffer` from `offset` on; false when the file ends before.
     ///
     /// # Errors
-    /// As the system says.
+    /// Those of the system.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let mut filled = 0;
         while filled < buffer.len() {

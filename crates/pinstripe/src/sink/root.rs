@@ -28,7 +28,7 @@ pub(super) struct Root {
     /// Some directory hands a default ACL to what is made in it, so that new entries may carry
     /// attributes that they never had.
     pub(super) inherits: AtomicBool,
-    /// The name of the file that says that a restore is under way here.
+    /// The name of the file that marks a restore in progress here.
     pub(super) mark: Mutex<Option<Vec<u8>>>,
     /// The directories that were named, or the target itself: removing stays on their mounts.
     pub(super) named: Vec<Vec<u8>>,
@@ -147,7 +147,7 @@ impl Root {
         .map_err(|errno| failure("cannot replace what is already there", path, errno))
     }
 
-    /// Removes the directory in the way: an empty one, or any where the rules say so.
+    /// Removes the directory in the way: an empty one, or any if the rules allow it.
     pub(super) fn clear_directory(&self, parent: &Parent<'_, '_>, path: &[u8]) -> Result<()> {
         if self.rules.remove_full {
             return self.empty_directory(path);

@@ -117,7 +117,7 @@ impl SourceFile {
     /// Fewer than asked for means that the file ended there.
     ///
     /// # Errors
-    /// As the system says, naming the file and the offset.
+    /// Those of the system, with the file and the offset.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {

@@ -48,7 +48,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
     // table cannot bring its own voters.
     loop {
         let members = Members::of(current, found);
-        // A member that says a still later table has accepted this one.
+        // A member with a still later table has accepted this one.
         let next = tables.iter().find(|table| {
             table.replaces(current)
                 && members.saying(|said| said == **table || said.replaces(table))
@@ -80,7 +80,7 @@ pub(super) fn have_parted(one: &MemberTable, other: &MemberTable) -> bool {
     one.rows.iter().any(|row| other.row(row.number.into()).is_some_and(|it| it.id != row.id))
 }
 
-/// Whether as many members of a table say it as any writer must have reached.
+/// Whether as many members of a table have it as any writer must have reached.
 pub(super) fn holds(table: &MemberTable, parity: u8, found: &[&Label]) -> bool {
     let members = Members::of(table, found);
     members.saying(|said| said == table) >= members.votes(parity.into())
@@ -100,7 +100,7 @@ pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a St
     agreed.filter(|_| saying(&named.config) < votes).unwrap_or(&named.config)
 }
 
-/// The members of one table, with what the labels say that were found of them.
+/// The members of one table, with the labels that were found of them.
 struct Members<'a> {
     labels: Vec<&'a Label>,
     all: usize,

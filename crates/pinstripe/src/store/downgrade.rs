@@ -65,7 +65,7 @@ fn both(what: &str, place: PathBuf) -> Error {
     )
 }
 
-/// Things in a place that only an encrypted store has: a label that says so, a ring, a slot.
+/// Objects in a place that only an encrypted store has: a sealing label, a ring, a slot.
 fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let labelled = read_member_at(places, place).ok();
     if let Some((_, label)) = &labelled
@@ -75,7 +75,7 @@ fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBu
         return Some(place.join(ExtentName::Label.path()));
     }
     match labelled {
-        // The directory of another store says nothing about this one.
+        // The directory of another store is not evidence about this one.
         Some((_, label)) if label.config.store != config.store => None,
         _ => sealing_keys(places, config, place),
     }

@@ -129,7 +129,7 @@ pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<O
     }
 }
 
-/// The mark that says the contrary of the one that holds.
+/// The opposite of the mark that is in force.
 pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
     let generation = marks.generation(snapshot).saturating_add(1);
     Mark { store: store.config.store, snapshot, generation }

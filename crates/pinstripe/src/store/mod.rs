@@ -81,7 +81,7 @@ pub struct Store {
     pub member_slots: Vec<MemberSlot>,
     /// The members as the newest label found has them.
     pub table: MemberTable,
-    /// Members that were found in another place than their neighbours' labels say.
+    /// Members that were found in a place other than the one in their neighbours' labels.
     pub moved: Vec<(usize, PathBuf)>,
     /// Members of other halves that were met, and members left behind.
     outsiders: Vec<halves::Outsider>,
@@ -163,7 +163,7 @@ impl Store {
         &self.opener
     }
 
-    /// The sealer of the records and snapshots of one run: to be asked for once per run.
+    /// The sealer of the records and snapshots of one run: make one per run.
     ///
     /// # Errors
     /// [`Kind::Locked`] when the store is encrypted and was not unlocked; those of members that
@@ -263,7 +263,7 @@ impl Store {
         &self.named
     }
 
-    /// The process that opened it, as its sessions say.
+    /// The process that opened it, as recorded in its sessions.
     pub fn process(&self) -> Process {
         self.options.process.unwrap_or_else(pinstripe_member::process::own)
     }

@@ -35,7 +35,8 @@ pub enum Quorum {
     Deletion,
 }
 
-/// The number of members that have to say the same before a reader without MACs acts on an object.
+/// The number of members that must have the same bytes before a reader without MACs acts on an
+/// object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Belief {
     /// One: for what only makes the reader more careful.
@@ -46,7 +47,7 @@ pub enum Belief {
 
 /// The objects of a room.
 pub struct RoomObjects<T> {
-    /// The sound ones by name, on as many members as was asked for.
+    /// The sound ones by name, on as many members as required.
     pub sound: BTreeMap<[u8; 16], T>,
     /// Sound ones on fewer members: a put in progress or interrupted, or forged by the members that
     /// have them.
@@ -73,7 +74,7 @@ impl Store {
         }
     }
 
-    /// The number of members that have to say the same where no MAC can be verified.
+    /// The number of members that must have the same bytes where no MAC can be verified.
     pub fn votes(&self) -> usize {
         let absent = self.absent().count();
         votes_needed(self.all_members(), self.config.parity.into(), absent)
@@ -128,7 +129,7 @@ impl Store {
         for (at, (_, member)) in self.present().enumerate() {
             let put = member.put(name, &bytes);
             if at == 0 && put.is_ok() {
-                // The first has decided: the others are asked side by side.
+                // The first has decided: the others are written in parallel.
                 self.present().skip(1).for_each(|(_, member)| member.put_ahead(name, &bytes));
             }
             match put {

@@ -355,7 +355,7 @@ fn unknown_pack(place: RecordPlace) -> Error {
     Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
 }
 
-/// The error for a chunk that is not where the index says.
+/// The error for a chunk that is not at its place in the index.
 pub(crate) fn wrong_place(id: &ChunkId) -> Error {
     Error::new(Kind::Corrupt, format!("chunk {id} does not match its id"))
         .advice("run 'pinstripe check --read-data'")

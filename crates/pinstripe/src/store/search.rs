@@ -206,7 +206,7 @@ impl Search {
         Unannounced::find(&self.table, self.config.parity, &found)
     }
 
-    /// The slots of the table, and which members were found in another place than it says.
+    /// The slots of the table, and the members found in a place other than the recorded one.
     pub(super) fn member_slots(
         &self,
         options: &OpenOptions,

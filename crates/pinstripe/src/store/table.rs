@@ -125,7 +125,7 @@ impl Store {
     ) -> impl Iterator<Item = (usize, &'a SharedMember, Label)> {
         self.present().filter_map(|(number, member)| {
             let label = Label { table: table.clone(), ..self.label(number) };
-            // Compared by what it says: one of an earlier version is left as it is.
+            // Compared by content: a label of an earlier version is left as it is.
             let is_it = self.label_there(member).is_ok_and(|it| it == label);
             (!is_it).then_some((number, member, label))
         })
@@ -150,7 +150,7 @@ impl Store {
         is_sealed && self.format > Format::V1 && self.voucher.is_none()
     }
 
-    /// The number of members that have to say that the table changed before this process gives way.
+    /// The number of members whose table must have changed before this process gives way.
     pub(super) fn votes_on_tables(&self) -> usize {
         if self.voucher.is_some() { 1 } else { self.votes() }
     }

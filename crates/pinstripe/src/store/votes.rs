@@ -11,7 +11,7 @@ pub(super) fn votes_needed(members: usize, parity: usize, absent: usize) -> usiz
     reached.saturating_sub(absent).max(parity + 1).min(reached).max(1)
 }
 
-/// Counts how many copies of one object say the same, by their content without a MAC.
+/// Counts how many copies of one object are equal, by their content without a MAC.
 pub(super) struct Votes<T>(BTreeMap<Vec<u8>, (T, usize)>);
 
 impl<T> Default for Votes<T> {
@@ -21,7 +21,7 @@ impl<T> Default for Votes<T> {
 }
 
 impl<T> Votes<T> {
-    /// Counts a copy; returns how many say what it says by now. The first of them is kept.
+    /// Counts a copy; returns the number of equal copies so far. The first of them is kept.
     pub fn count(&mut self, content: Vec<u8>, copy: T) -> usize {
         let (_, votes) = self.0.entry(content).or_insert((copy, 0));
         *votes += 1;

@@ -82,7 +82,7 @@ impl Drop for Permit {
 /// Why a directory could not be entered.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The system said no.
+    /// The system refused it.
     System(Errno),
     /// Under this name there is another inode now.
     Replaced,
@@ -226,7 +226,7 @@ fn descend(anchor: BorrowedFd<'_>, names: &[&CStr]) -> Result<OwnedFd, Errno> {
     at.ok_or(Errno::INVAL)
 }
 
-/// Goes down as many names as one call can take; says how many.
+/// Goes down as many names as one call can take; returns their number.
 fn hop(at: BorrowedFd<'_>, names: &[&CStr]) -> Result<(OwnedFd, usize), Errno> {
     let mut path = Vec::new();
     let mut taken = 0;

@@ -27,7 +27,7 @@ use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneSettings;
 use pinstripe_stripe::stripe::Geometry;
 
-/// The layout of the source over the outputs, as asked for.
+/// The layout of the source over the outputs, as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutChoice {
     /// Striped over all, with parity or without.
@@ -84,7 +84,7 @@ pub struct Written {
     /// Time in which it was being written to.
     #[serde(skip)]
     pub busy: Duration,
-    /// The caching policy in use and the reason, if it is not the one asked for.
+    /// The caching policy in use and the reason, if it is not the one requested.
     pub fallback: Option<String>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The caching policy in use and the reason, if it is not the one asked for.
+    /// The caching policy in use and the reason, if it is not the one requested.
     pub(super) fn fallback(&self) -> Option<String> {
         let fallback = self.files.iter().find_map(|file| file.fallback())?;
         Some(fallback.to_string())
@@ -82,7 +82,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
     Ok(options.outputs.iter().enumerate().map(path).collect())
 }
 
-/// Refuses what would be written over without being asked for.
+/// Refuses to overwrite existing data without `force`.
 pub(super) fn check_paths(
     paths: &[PathBuf],
     layout: SplitLayout,

@@ -68,7 +68,7 @@ impl BlockTally {
         }
     }
 
-    /// As the manifest says it.
+    /// The counts for the manifest.
     pub fn manifest(self, blake3: [u8; 32], logs: Vec<LogEnd>) -> Manifest {
         Manifest {
             source_bytes: self.source_bytes,

@@ -171,7 +171,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Whether a block is all zeros. Most that are not say so at once.
+/// Whether a block is all zeros. Most others differ in the first bytes.
 fn is_zero(block: &[u8]) -> bool {
     let (lanes, rest) = block.as_chunks::<64>();
     lanes.iter().all(|lane| lane.iter().fold(0, |all, byte| all | byte) == 0)

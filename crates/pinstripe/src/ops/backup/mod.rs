@@ -74,7 +74,7 @@ impl Default for Interval {
 }
 
 impl BackupOptions {
-    /// A backup of `paths` with nothing left out and nothing said about it.
+    /// A backup of `paths` without exclusions and with default options.
     pub fn new(paths: Vec<PathBuf>, host: &[u8], limits: Limits) -> Self {
         BackupOptions {
             paths,
@@ -170,7 +170,8 @@ pub(super) fn prepare(store: &Store, monitor: &Monitor) {
     store.keep_labels_true(monitor);
 }
 
-/// Ends the session of a backup that is done. One that cannot be removed says nothing any more.
+/// Ends the session of a backup that is done. A session that cannot be removed has no effect any
+/// more.
 ///
 /// # Errors
 /// Those of [`OpenSession::confirm_commit`].

@@ -106,7 +106,7 @@ impl StoreObservation {
         forgotten.filter_map(tree).collect()
     }
 
-    /// The snapshots that may go, with the marks that say so.
+    /// The snapshots that may go, with their marks.
     pub fn doomed(&self) -> Vec<(SnapshotId, u32)> {
         let ids = self.snapshots.keys().copied().collect();
         decide::doomed(&self.marks, &self.roots, &ids)

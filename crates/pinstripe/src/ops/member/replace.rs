@@ -1,4 +1,5 @@
-//! `member replace`: a new member takes over the content of another one, which is struck out.
+//! `member replace`: a new member takes the place and the content of another one, which is struck
+//! out.
 
 use std::collections::BTreeSet;
 use std::path::Path;

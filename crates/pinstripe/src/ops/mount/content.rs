@@ -51,7 +51,7 @@ impl Content {
         Content {
             runner: Runner::new(records, budget, threads),
             readers: Readers::default(),
-            // The rest is for what readers ask for themselves.
+            // The rest is for the reads themselves.
             total: budget / 6 * 5,
         }
     }

@@ -249,7 +249,7 @@ impl SnapshotTree {
         version: &view::VersionOfFile<'_>,
         path: &[u8],
     ) -> Option<(u64, Found)> {
-        /// Snapshots that are asked: each costs pages of a tree.
+        /// Snapshots that are read: each costs pages of a tree.
         const ASKED: usize = 4;
         version.holders.iter().take(ASKED).find_map(|holder| {
             let ordinal = view.ordinal(holder.id)?;

@@ -188,7 +188,7 @@ fn absent_members(store: &Store, ledger: &Ledger<'_>) {
     }
 }
 
-/// Counts bytes that were read, and slows down where that was asked for.
+/// Counts bytes that were read, and limits the rate if requested.
 fn took(monitor: &Monitor, throttle: &Throttle, bytes: u64) {
     monitor.add(Counter::CheckedBytes, bytes);
     throttle.took(bytes);

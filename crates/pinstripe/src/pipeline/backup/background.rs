@@ -46,7 +46,7 @@ fn interval(store: &Store, index: &Index<'_>) -> Duration {
     }
 }
 
-/// [`watch`] as long as `goes_on` says so after waiting for an interval.
+/// [`watch`] as long as `goes_on` returns true after waiting for an interval.
 fn watch_while(
     store: &Store,
     index: &Index<'_>,

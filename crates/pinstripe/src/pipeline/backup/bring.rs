@@ -172,7 +172,7 @@ impl Follow for Follower<'_> {
     }
 
     fn content(&mut self, path: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
-        // Workers that stopped have said why.
+        // Workers that stopped have reported why.
         let _ = if rows.is_empty() { Ok(()) } else { self.content.send((path.to_vec(), rows)) };
         Ok(())
     }

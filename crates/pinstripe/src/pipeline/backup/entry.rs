@@ -46,7 +46,7 @@ impl OpenedFile {
     /// first read: should the file have changed meanwhile, the next backup reads it again.
     ///
     /// # Errors
-    /// As the system says.
+    /// Those of the system.
     pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {

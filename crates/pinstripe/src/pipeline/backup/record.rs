@@ -110,7 +110,7 @@ impl<'a> RecordBuilder<'a> {
     /// [`add_claimed`](Self::add_claimed).
     ///
     /// # Errors
-    /// When the index cannot be asked.
+    /// When the index cannot be read.
     pub(crate) fn claim_row(&self, chunk: &[u8]) -> Result<(ChunkRow, bool)> {
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: chunk.len() as u32 };
         Ok((row, self.claim(row.id, chunk.len())?))
@@ -175,7 +175,7 @@ impl<'a> RecordBuilder<'a> {
         Ok(())
     }
 
-    /// Closes the record being filled and says that no more will come from this feeder.
+    /// Closes the record being filled and reports that this feeder sends no more.
     ///
     /// # Errors
     /// Those of the compressor.

@@ -229,7 +229,7 @@ impl Mover<'_> {
         if evacuating.needed.is_empty() {
             return Ok(Moved::All);
         }
-        // The records themselves say the same as the index, only more slowly.
+        // The records themselves have the same information as the index, but are slower to read.
         let known = read_pack_index(self.store, evacuating.set)
             .or_else(|_| pack_from_records(self.store, evacuating.set).map(|(pack, _)| pack.index));
         let PackIndex { records, .. } = match known {

@@ -32,7 +32,7 @@ pub(crate) fn roots(
     snapshots.iter().filter(stays).copied().collect()
 }
 
-/// The snapshots that may go, with the marks that say so.
+/// The snapshots that may go, with their marks.
 pub fn doomed(
     marks: &Marks,
     roots: &BTreeSet<SnapshotId>,

@@ -51,12 +51,12 @@ pub struct Case {
     pub tombstone: Option<Lists>,
 }
 
-/// All condemnations: those that count, and what too few members say to act on it.
+/// All condemnations: those that count, and those on too few members to act on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Cases(pub BTreeMap<CondemnationId, Case>, BTreeMap<CondemnationId, Case>);
 
 impl Case {
-    /// Takes note of one object. Voids say nothing here.
+    /// Records one object. Voids have no effect here.
     fn add(&mut self, object: GcObject) {
         let case = self;
         match object.step {
@@ -76,7 +76,7 @@ impl Case {
 }
 
 impl Cases {
-    /// Takes note of one object that counts. Voids say nothing here.
+    /// Records one object that counts. Voids have no effect here.
     pub fn add(&mut self, object: GcObject) {
         Self::add_to(&mut self.0, object);
     }
@@ -122,7 +122,7 @@ impl Cases {
         self.0.values().filter_map(|case| case.reaping.as_ref())
     }
 
-    /// The lists that any member says are being deleted: too late to be taken back.
+    /// The lists that any member has as being deleted: too late to be taken back.
     pub(crate) fn reaping_by_any(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().chain(self.1.values()).filter_map(|case| case.reaping.as_ref())
     }
@@ -143,7 +143,7 @@ impl Cases {
         ids.collect()
     }
 
-    /// Packs that are deleted, or being deleted, as too few members say to be believed.
+    /// Packs that are deleted, or being deleted, by the objects of too few members to be believed.
     fn packs_going_by_few(&self) -> HashSet<[u8; 16]> {
         let reaping = self.1.values().filter_map(|case| case.reaping.as_ref());
         let mut packs = self.dead_by_few(Room::Packs);

@@ -48,7 +48,7 @@ impl From<Row> for Place {
     }
 }
 
-/// Times that a question is asked again because runs had to be left out.
+/// Times that a query is repeated because runs had to be left out.
 const ATTEMPTS_MAX: usize = 16;
 
 /// A run that could not be read, and why.

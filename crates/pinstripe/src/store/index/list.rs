@@ -14,7 +14,7 @@ use pinstripe_base::id::SetId;
 pub struct Pack {
     /// Its name.
     pub set: SetId,
-    /// Bytes of its records, as far as an index run says.
+    /// Bytes of its records, from an index run.
     pub bytes: u64,
     /// Extents that reading it takes, D.
     pub data: u8,

@@ -131,7 +131,7 @@ impl Index<'_> {
         let view = self.view();
         let packs = self.packs_of(&view, &merge);
         let written = if packs.1.is_empty() {
-            Ok(None) // Nothing is left to be said.
+            Ok(None) // Nothing is left to record.
         } else {
             let lay = |set, geometry, sink: &mut dyn StripSink| {
                 self.lay_merged(&packs, &merge, (set, geometry), sink, is_over)

@@ -89,7 +89,7 @@ pub fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
     write(RecordKind::PackIndex, &index.encode(), sealer)
 }
 
-/// Reads such a record; says how long it is.
+/// Reads such a record; returns its length too.
 pub(super) fn parse_index_record(bytes: &mut [u8], opener: &Opener) -> Result<(PackIndex, usize)> {
     let (body, used) = parse(RecordKind::PackIndex, bytes, opener)?;
     Ok((PackIndex::decode(body)?, used))

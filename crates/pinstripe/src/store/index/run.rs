@@ -51,7 +51,7 @@ pub struct Run {
     pub duplicates: u64,
     reader: SetReader,
     kept: Option<Arc<SealedCache>>,
-    /// Whether its parts say that they are its.
+    /// Whether its parts name it.
     is_bound: bool,
     page_bytes: u32,
     segments: Box<[Segment]>,
@@ -280,7 +280,7 @@ impl Run {
         Ok(page)
     }
 
-    /// Reads some pages from the `at`-th of a segment on; how many, the length says.
+    /// Reads some pages from the `at`-th of a segment on; the length decides how many.
     fn pages(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Vec<Page>> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let most = start + u64::from(PAGES_AHEAD) * u64::from(self.page_bytes);

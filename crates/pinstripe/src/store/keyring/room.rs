@@ -44,7 +44,7 @@ pub struct KeyRoom {
     pub strays: Vec<(ExtentName, Error)>,
     /// The root key's commitment of the ring through which the store was opened.
     opened: Option<[u8; 32]>,
-    /// The number of members that have to hold an object where no MAC says whose it is.
+    /// The number of members that have to hold an object without a verified MAC.
     votes: usize,
     /// The objects held carry MACs that were verified.
     is_verified: bool,
@@ -58,7 +58,7 @@ pub struct Try<'a> {
     pub rings: Vec<&'a KeyRing>,
     /// The number of members that have the slot.
     pub holders: usize,
-    /// An object says that it was removed; whether that is so is known when it was opened.
+    /// An object records its removal; whether that is authentic is known when it was opened.
     pub may_be_removed: bool,
 }
 

@@ -26,7 +26,7 @@ const NAMED_MAX: usize = 8;
 /// Limits on the cost of trying a credential, and hints which slots to try.
 #[derive(Debug, Clone)]
 pub struct UnlockLimits {
-    /// Memory that one try may ask for.
+    /// Memory that one try may require.
     pub memory_bytes: u64,
     /// KiB of memory times passes over it, of all tries together.
     pub cost_kib: u64,
@@ -51,7 +51,7 @@ pub struct Opened {
     pub tries: usize,
 }
 
-/// A slot that is not tried, and what it asks for.
+/// A slot that is not tried, and its cost.
 type Skipped<'a> = (&'a KeySlot, String);
 
 impl Store {

@@ -35,7 +35,7 @@ struct Asked {
     view: Option<Arc<View>>,
     /// Why there is none.
     failed: Option<Error>,
-    /// A program has asked for what there is not.
+    /// A program has requested a view that does not exist.
     is_wanted: bool,
     /// The catalog must be rebuilt.
     is_damaged: bool,
@@ -119,7 +119,7 @@ impl VersionsState {
         told
     }
 
-    /// Gives a view up that cannot be used: the next who asks has another one made.
+    /// Discards a view that cannot be used: the next request has another one made.
     pub(super) fn mistrust(&self, view: &View, is_damaged: bool) {
         let mut asked = lock(&self.asked);
         if asked.view.as_ref().is_some_and(|known| known.number == view.number) {

@@ -41,7 +41,7 @@ pub fn differing_bytes(
     let mut offsets = Offsets::new(entry);
     let Ok(places) = rows.iter().map(|row| offsets.next(row.raw_bytes)).collect::<Result<Vec<_>>>()
     else {
-        return entry.size; // Damaged: the restore itself says so.
+        return entry.size; // Damaged: the restore itself reports it.
     };
     let pieces: Vec<_> = rows.iter().zip(places).collect();
     let jobs: Vec<_> = pieces.chunks(JOB_PIECES).collect();
