@@ -281,7 +281,7 @@ fn existing(place: &Path) -> &Path {
     place.ancestors().find(|place| paths::exists(place)).unwrap_or(Path::new("/"))
 }
 
-/// Refuses a directory on the disk of a member that is there and does not leave for it.
+/// Refuses a directory on the disk of a present member other than the one that it replaces.
 pub(super) fn refuse_disk(store: &Store, place: &Path, leaves: Option<usize>) -> Result<()> {
     let place = absolute(place)?;
     let stays = |(number, _): &(usize, &SharedMember)| {

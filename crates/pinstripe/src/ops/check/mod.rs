@@ -91,7 +91,7 @@ pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
         // What looks like damage may be what newer keys open.
         store.refuse_older_keys()?;
     }
-    // Each was named when it fell silent.
+    // Each was reported when it stopped answering.
     outcome.repairable += store.silent().count() as u64;
     Ok(outcome)
 }

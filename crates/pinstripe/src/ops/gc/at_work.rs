@@ -21,7 +21,8 @@ pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
     }
 }
 
-/// Those whose process may run, but for this gc's `own`. A dry run has none, and removes nothing.
+/// Returns sessions whose process may run, except this gc's `own`. A dry run has none, and removes
+/// nothing.
 ///
 /// # Errors
 /// As [`sessions::load`].

@@ -48,7 +48,7 @@ type FileRows = (Vec<u8>, Vec<ChunkRow>);
 /// Brings a snapshot over. `acknowledger` answers for the session that was begun for it.
 ///
 /// # Errors
-/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
+/// The errors that end any backup: a full member, more members lost than parity replaces.
 pub fn bring(
     plan: &Bringing<'_>,
     snapshot: &Snapshot,

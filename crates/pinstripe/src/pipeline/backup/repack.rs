@@ -59,7 +59,7 @@ pub struct RepackPlan<'p> {
 /// nowhere; each is a loss in the ledger.
 ///
 /// # Errors
-/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
+/// The errors that end any backup: a full member, more members lost than parity replaces.
 pub fn repack(
     store: &Store,
     index: &Index<'_>,

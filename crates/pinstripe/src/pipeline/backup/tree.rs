@@ -31,7 +31,7 @@ use pinstripe_stripe::abort::Abort;
 /// for the session that was begun for this.
 ///
 /// # Errors
-/// The reasons for which any backup ends: a full member, more members lost than parity replaces.
+/// The errors that end any backup: a full member, more members lost than parity replaces.
 pub fn write_tree(
     store: &Store,
     index: &Index<'_>,

@@ -6,7 +6,7 @@ use crate::store::deletion::decide::is_too_late;
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_member::format::session::Work;
 
-/// Takes back that a snapshot was forgotten.
+/// Brings a forgotten snapshot back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Undelete {
     id: SessionId,
