@@ -76,8 +76,8 @@ struct Shared {
 
     /// Seconds to wait before each run until the machine is quiet
     ///
-    /// A run that starts under other load, or is disturbed by it, is marked and repeated. Before
-    /// short runs, the check is made every two seconds.
+    /// A run that starts under other load, or is disturbed by it, is marked and repeated. The
+    /// machine is checked at most once in two seconds, if runs are shorter.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
