@@ -14,7 +14,9 @@ const SECONDS: u64 = 30;
 pub fn run(args: &[String]) -> Result<bool> {
     let seconds = match args {
         [] => SECONDS,
-        [seconds] => seconds.parse().map_err(|_| format!("'{seconds}' is no number of seconds"))?,
+        [seconds] => {
+            seconds.parse().map_err(|_| format!("'{seconds}' is not a number of seconds"))?
+        }
         _ => return Err("fuzz takes one argument, the seconds for each target".to_owned()),
     };
     if !works(cargo().args(["fuzz", "--version"])) {

@@ -30,14 +30,14 @@ usage:
   cargo xtask soak [--seeds N] [--from S]
                                    the stress test with N seeds from S on (default 1000 from 0)
   cargo xtask soak stories [--seeds N] [--from S]
-                                   short stories of which each replays exactly (default 1000)
+                                   short stories; each replays exactly (default 1000)
   cargo xtask soak pairs [--rounds N] [--seconds N] [--from S]
-                                   every verb of a store beside every other one: two processes
+                                   every verb of a store with every other one, in two processes
   cargo xtask soak pairs --simulated [--seeds N] [--from S]
                                    the same from seeds, and three at once; prints the table of pairs
   cargo xtask soak readers         a mount read at random places by several readers, for a minute
   cargo xtask soak split           16 GiB split with parity, and verified without an output
-  cargo xtask soak lab             equal devices and slower ones, and what the lab says of them
+  cargo xtask soak lab             equal devices and slower ones, and the verdicts of the lab
   cargo xtask soak loom            the orders of threads at the recorder's ring and in the pool of workers
   cargo xtask soak quick [--rounds N] [--dir DIR] [--time S]
                                    'lab quick' ten times, and whether it gives the same advice
@@ -48,7 +48,7 @@ usage:
                                    the simulator of arrays (default 1000 seeds from 0), and buckets
   cargo xtask sim buckets [--seeds N] [--from S]
                                    hosts that write to endpoints which lose answers
-  cargo xtask md-oracle            arrays of Linux md held against ours, both ways
+  cargo xtask md-oracle            compares arrays of Linux md with ours, both ways
   cargo xtask bench CASE [ARG]...  codec, walk, backup, bucket, kernel, seal or all; ARGs go to the case;
                                    results land in target/bench/ as JSON and Markdown
 ";

@@ -1,11 +1,11 @@
-//! `cargo xtask md-oracle`: arrays of Linux md held against ours, both ways. md runs in a User-Mode
-//! Linux, which is fetched as a Debian package and not installed; that takes a network, or a
-//! mirror.
+//! `cargo xtask md-oracle`: compares arrays of Linux md with ours, both ways. md runs in a
+//! User-Mode Linux, which is fetched as a Debian package and not installed; this needs a network,
+//! or a mirror.
 
 use crate::packages;
 use crate::workspace::{Result, cargo, root_folder, succeeds};
 
-/// The programs that the host needs beside the guest.
+/// The programs that the host needs in addition to the guest.
 const PACKAGES: &[&str] = &["kmod", "mdadm"];
 
 /// Runs it; false when something differed.

@@ -52,8 +52,8 @@ impl Workspace {
             command.args(args).arg(platform).current_dir(root_folder()?);
             let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
             if !output.status.success() {
-                let told = String::from_utf8_lossy(&output.stderr).into_owned();
-                return Err(format!("cargo metadata failed:\n{told}"));
+                let message = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(format!("cargo metadata failed:\n{message}"));
             }
             let value: Value = serde_json::from_slice(&output.stdout)
                 .map_err(|error| format!("cargo metadata wrote bad JSON: {error}"))?;
@@ -63,7 +63,7 @@ impl Workspace {
                 Some(whole) => whole.merge(part),
             }
         }
-        whole.ok_or_else(|| "no platform to look at".to_owned())
+        whole.ok_or_else(|| "no platform to check".to_owned())
     }
 
     /// Reads the output of `cargo metadata`.

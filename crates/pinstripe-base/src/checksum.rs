@@ -2,7 +2,7 @@
 //!
 //! It finds damage and needs no key, so that members can be checked without the right to read
 //! their content. It does not prove the origin of the bytes: the keyed ids of chunks do.
-//! Beside a cryptographic hash it costs a fifth (doc/decisions/0007), and it is paid three times:
+//! It costs a fifth of a cryptographic hash (doc/decisions/0007), and it is computed three times:
 //! for a record, for its strips, for their parity.
 
 use twox_hash::XxHash3_128;

@@ -15,9 +15,9 @@ pub fn be_told_by(teller: fn() -> (i64, u32)) {
     TELLER.get_or_init(|| teller);
 }
 
-/// Now, by the system's clock as file systems stamp it: seconds since 1970 and nanoseconds of that
-/// second. It goes by ticks of some milliseconds, so a file changed from now on has a ctime that
-/// is not below this, and two moments may be one.
+/// Now, by the clock for time stamps of file systems: seconds since 1970 and nanoseconds of that
+/// second. The clock advances in ticks of some milliseconds. So a file that is changed from now on
+/// has a ctime that is not below this, and two calls may return the same time.
 pub fn now() -> (i64, u32) {
     if let Some(teller) = TELLER.get() {
         return teller();

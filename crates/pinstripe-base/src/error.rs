@@ -80,7 +80,7 @@ const KINDS: [(Kind, &str); 19] = [
 ];
 
 impl Kind {
-    /// Whether this says that keys are not at hand, and nothing about the bytes.
+    /// Whether it reports missing keys, and nothing about the bytes.
     pub fn is_about_keys(self) -> bool {
         matches!(self, Kind::Locked | Kind::KeysChanged)
     }

@@ -121,7 +121,7 @@ pub trait Names: Send + Sync {
     /// Fills in the bytes of one name.
     ///
     /// # Errors
-    /// When there are none to be had.
+    /// If the source has no random bytes.
     fn fill(&self, bytes: &mut [u8]) -> Result<()>;
 }
 

@@ -1,11 +1,11 @@
 //! What every crate of pinstripe shares.
 //!
-//! Small modules that may know each other: [`units`] of size and time, the one [`error`], [`id`]s
-//! and random bytes, the [`monitor`] that is told what happens, the [`clock`], numbers that
-//! follow a seed ([`random`]), locks and the stop that threads wait for ([`sync`]), locks whose order is checked
-//! ([`ranked`]), the results of many tasks ([`each`]), enums of one byte ([`byte_enum!`]), what is kept within bounds
-//! ([`weighted_cache`]), and the reading and writing of little-endian numbers ([`wire`]) with their
-//! [`checksum`].
+//! Small modules that may use each other: [`units`] of size and time, the one [`error`], [`id`]s
+//! and random bytes, the [`monitor`] that counts and reports, the [`clock`], numbers that follow a
+//! seed ([`random`]), locks and the stop that threads wait for ([`sync`]), locks whose order is
+//! checked ([`ranked`]), the results of many tasks ([`each`]), enums of one byte ([`byte_enum!`]),
+//! a bounded cache ([`weighted_cache`]), and the reading and writing of little-endian numbers
+//! ([`wire`]) with their [`checksum`].
 //!
 //! Never here: files, sockets, the start of threads, or anything that one product alone needs.
 

@@ -15,7 +15,7 @@ use crate::sync::lock;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident => $key:literal,)*) => {
-        /// What is counted; the unit is the last word of the name.
+        /// The counters; the unit is the last word of the name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter { $($(#[$doc])* $name,)* }
@@ -42,7 +42,8 @@ counters! {
     ChangedBytes => "changed_bytes",
     /// Bytes in unchanged files.
     UnchangedBytes => "unchanged_bytes",
-    /// Bytes in new, changed and unchanged files that are other names of files counted before.
+    /// Bytes in new, changed and unchanged files that are further names (hard links) of files
+    /// counted before.
     LinkedBytes => "linked_bytes",
     /// Entries of a snapshot that have an access control list.
     AclEntries => "acl_entries",
@@ -91,7 +92,7 @@ counters! {
     MovedBytes => "moved_bytes",
     /// Bytes of records that gc moved to new packs.
     RepackedBytes => "repacked_bytes",
-    /// Pages of trees of which gc or repair made the second copy that they lacked.
+    /// Pages of trees that lacked their second copy and got it from gc or repair.
     DoubledPages => "doubled_pages",
     /// Packs examined by check or repair.
     CheckedPacks => "checked_packs",
@@ -110,8 +111,8 @@ counters! {
 /// The redundancy that is left in a store, counted per pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Redundancy {
-    /// Members that may be lost beside those that are absent or failed now: after the loss of any so
-    /// many, every snapshot can still be read.
+    /// The number of members that may be lost in addition to those that are absent or failed now:
+    /// after the loss of any of this number, every snapshot can still be read.
     pub survives: u64,
     /// The parity of the store: what `survives` is when every member has all of its extents.
     pub parity: u64,
@@ -141,10 +142,10 @@ impl Redundancy {
 pub enum Severity {
     /// Worth knowing; nothing is lost.
     Warning,
-    /// A member took no part; nothing is lost, but what was written is on fewer members. The run
-    /// goes on and ends with exit code 4.
+    /// A member took no part; nothing is lost, but the data written is on fewer members. The run
+    /// continues and ends with exit code 4.
     Degraded,
-    /// Something was not saved, restored or verified; the run goes on and ends with exit code 3.
+    /// Something was not saved, restored or verified; the run continues and ends with exit code 3.
     Loss,
 }
 
@@ -274,8 +275,8 @@ impl Monitor {
         self.report(Severity::Degraded, place.as_ref(), error);
     }
 
-    /// Reports something that could not be saved, restored or verified. What newer keys would open is no
-    /// loss, nor is what other members have by now: the run is outdated.
+    /// Reports something that could not be saved, restored or verified. Data that needs newer keys,
+    /// or that other members have by now, is not a loss: the run is outdated.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
         if matches!(error.kind(), Kind::KeysChanged | Kind::Busy) {
             lock(&self.outdated).get_or_insert(error);
@@ -293,8 +294,8 @@ impl Monitor {
         self.observer.problem(&Problem { severity: Severity::Warning, place, error });
     }
 
-    /// The error with which a run ends that met what only newer keys open, or the members of which have
-    /// all left. Taken once.
+    /// The error with which an outdated run ends: it met data that only newer keys open, or all
+    /// members that it knew have left. Taken once.
     pub fn take_outdated(&self) -> Option<Error> {
         lock(&self.outdated).take()
     }

@@ -19,8 +19,8 @@ pub const fn mix64(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// The seed of one of many runs: chance is another one in each, and the same again for the same
-/// seed.
+/// The seed of one of many runs: each run gets another one, and the same `seed` gives the same
+/// ones.
 pub fn of_run(seed: u64, number: u64) -> u64 {
     seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -35,7 +35,7 @@ impl Noise {
         splitmix64(&mut self.0)
     }
 
-    /// A number below `end`, all of them as likely but for one part in 2^64 / `end`.
+    /// A number below `end`. All are equally likely, up to a relative error of `end` / 2^64.
     ///
     /// # Panics
     /// When `end` is zero.

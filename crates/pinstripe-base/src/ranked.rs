@@ -140,7 +140,7 @@ impl<T> Ranked<MutexGuard<'_, T>> {
         Ranked { guard: sync::wait(condvar, guard), rank }
     }
 
-    /// The same, for so long at most.
+    /// The same, for at most this time.
     pub fn wait_timeout(self, condvar: &Condvar, most: Duration) -> Self {
         let Ranked { guard, rank } = self;
         Ranked { guard: sync::wait_timeout(condvar, guard, most), rank }

@@ -4,7 +4,7 @@
 //! Invariant: a [`Stop`] that was set stays set, and whatever waits for it returns at once, in a
 //! thread as well as in poll(2).
 
-#![allow(clippy::disallowed_methods, reason = "waits for what it is told")]
+#![allow(clippy::disallowed_methods, reason = "waits for events of this process")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use crate::clock;
 use crate::error::{Error, Result};
 
-/// The interval at which a stop is looked at while the kernel refuses to wait for it.
+/// The interval at which a stop is polled while the kernel refuses to wait for it.
 const REFUSED_POLL: Duration = Duration::from_millis(50);
 
 /// Locks a mutex, poisoned or not.
@@ -43,7 +43,7 @@ pub fn get_mut<T: ?Sized>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks for reading, beside other readers; ignores poisoning as [`lock`].
+/// Locks for reading, together with other readers; ignores poisoning as [`lock`].
 pub fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,8 +69,8 @@ pub fn wait_timeout<'a, T>(
 
 /// A flag that is set once, and that threads can wait for.
 ///
-/// Beside the flag there is an eventfd, which is readable once the flag is set and is never read,
-/// so that one `set` wakes all that wait, now or later. [`AsFd`] gives it to poll(2).
+/// It has the flag and an eventfd, which is readable once the flag is set and is never read, so
+/// that one `set` wakes all that wait, now or later. [`AsFd`] gives it to poll(2).
 #[derive(Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
@@ -81,14 +81,14 @@ impl Stop {
     /// A stop that is not set.
     ///
     /// # Errors
-    /// [`Kind::Io`](crate::error::Kind::Io) where no descriptor can be had, since a stop that
-    /// wakes nothing is none.
+    /// [`Kind::Io`](crate::error::Kind::Io) if no descriptor is available: a stop must be able to
+    /// wake.
     pub fn new() -> Result<Self> {
         Stop::of_flag(Arc::default())
     }
 
-    /// A stop that shares its flag with code that only looks at it. It is set if the flag is; after
-    /// that, only [`set`](Self::set) may set the flag.
+    /// A stop that shares its flag with code that only reads it. The stop is set if the flag is.
+    /// Afterwards, only [`set`](Self::set) may set the flag.
     ///
     /// # Errors
     /// As of [`new`](Self::new).
@@ -134,7 +134,7 @@ impl Stop {
         true
     }
 
-    /// The flag, for code that only looks at it. To store into it would wake nothing.
+    /// The flag, for code that only reads it. Storing into it would wake nothing.
     pub fn as_flag(&self) -> &Arc<AtomicBool> {
         &self.flag
     }
@@ -186,8 +186,8 @@ impl AsFd for Wake {
 }
 
 /// Waits until at least one of the descriptors can be read, is at its end or has an error, for
-/// `timeout` at most, without one for good. Says of each whether it is so; of none after a timeout.
-/// Signals do not end it.
+/// `timeout` at most, or without limit. Returns for each whether it is ready; after a timeout none
+/// is. Signals do not end the wait.
 ///
 /// # Errors
 /// As the system says: for a lack of memory, or more descriptors than the process may have.

@@ -37,7 +37,7 @@ impl<K: Copy + Eq + Hash, V: Clone> WeightedCache<K, V> {
         Some(found.value.clone())
     }
 
-    /// Keeps a value, unless the key has one: then that one stays. Returns the one that is there.
+    /// Keeps a value, unless the key has one already: then that one stays. Returns the kept value.
     pub fn keep(&mut self, key: K, value: V, weight: u64) -> V {
         if let Some(there) = self.get(&key) {
             return there;

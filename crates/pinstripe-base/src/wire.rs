@@ -1,9 +1,9 @@
 //! Little-endian reading and writing of byte runs, with bounds: the base of every decoder.
 //!
-//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice it returns is
-//! a part of the bytes at hand, so a decoder that sizes its buffers by [`Reader::count`] or by
-//! slices cannot be made to allocate more than its input justifies. Varints are LEB128 with
-//! exactly one accepted form per value, so equal structs have equal bytes.
+//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice it returns is a
+//! part of its bytes, so a decoder that sizes its buffers by [`Reader::count`] or by slices cannot
+//! be made to allocate more than its input justifies. Varints are LEB128 with exactly one accepted
+//! form per value, so equal structs have equal bytes.
 //!
 //! Never here: the meaning of fields. The caller knows it, and checks the values.
 
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes bytes that stand behind their varint length.
+    /// Takes bytes that follow their length, a varint.
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.count(1)?;
         self.take(len)

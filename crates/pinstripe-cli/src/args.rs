@@ -78,9 +78,9 @@ pub struct Common {
     #[arg(long, short, global = true)]
     pub quiet: bool,
 
-    /// Draw no progress bar
+    /// Do not draw a progress bar
     ///
-    /// None is drawn if standard error is not a terminal.
+    /// It is never drawn if standard error is not a terminal.
     #[arg(long, global = true)]
     pub no_progress: bool,
 
@@ -98,8 +98,8 @@ pub struct Common {
 
     /// How long to wait for a member before it counts as failed, as in 30s or 2m
     ///
-    /// The limit applies to each operation; one that moves data gets one second more per MiB. A
-    /// member that exceeds it is reported once, and not used again until the run ends.
+    /// The limit applies to each operation; an operation that moves data gets one more second per
+    /// MiB. A member that exceeds it is reported once, and not used again until the run ends.
     #[arg(long, global = true, value_name = "TIME", value_parser = duration,
           default_value_t = Time(MEMBER_TIMEOUT_DEFAULT), hide_short_help = true)]
     pub member_timeout: Time,
@@ -141,7 +141,7 @@ impl Common {
         };
         let Some(foreign) = plan.faults.iter().find(is_foreign).cloned() else { return Ok(plan) };
         let foreign = Plan { faults: vec![foreign] };
-        let what = format!("the fault '{foreign}' would never strike: this verb uses devices");
+        let what = format!("the fault '{foreign}' never applies: this verb uses devices");
         Err(Error::new(Kind::Usage, what).advice(
             "devices have the operations read, write, len, set_len, sync, discard and any, and no \
              rooms",
@@ -188,7 +188,7 @@ pub fn duration(text: &str) -> Result<Time, String> {
     }
 }
 
-/// A decimal number of units that have so many nanoseconds.
+/// A decimal number of units of `unit` nanoseconds each.
 fn nanos_of(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_number =
@@ -200,7 +200,7 @@ fn nanos_of(number: &str, unit: u128) -> Option<u128> {
     Some(whole.parse::<u128>().ok()? * unit + parts)
 }
 
-/// A part of a source: from a byte on, up to another one if that is said.
+/// A part of a source: from a byte on, up to an optional end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
     start: u64,
@@ -208,7 +208,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The bytes of a source that is so long.
+    /// The byte range in a source of this length.
     pub fn of(self, source_bytes: u64) -> std::ops::Range<u64> {
         self.start..self.end.unwrap_or(source_bytes.max(self.start))
     }
@@ -250,7 +250,7 @@ fn plan(text: &str) -> Result<Plan, String> {
     text.parse().map_err(one_line)
 }
 
-/// A value that says itself which texts it has.
+/// A value whose type lists the accepted texts.
 ///
 /// # Errors
 /// The advice, on one line.
@@ -258,7 +258,7 @@ pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String
     text.parse().map_err(one_line)
 }
 
-/// Refuses an option of every verb where it has no meaning, instead of passing over it.
+/// Refuses a global option where it has no meaning, instead of ignoring it.
 ///
 /// # Errors
 /// [`Kind::Usage`] when the option is given.

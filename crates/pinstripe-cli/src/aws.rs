@@ -14,7 +14,7 @@ use pinstripe_bucket::{Access, BucketPlace, EndpointDefaults, Provider};
 use crate::bucket_args::BucketArgs;
 use crate::xdg;
 
-/// More is no file of profiles, nor one of authorities.
+/// A longer file is not a file of profiles or of authorities.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 /// The variable and the key of a profile that name a file of authorities.
 const AUTHORITIES: [&str; 2] = ["AWS_CA_BUNDLE", "ca_bundle"];
@@ -128,9 +128,9 @@ impl AwsSettings {
         EndpointDefaults { endpoint, region: self.region(self.chosen()), google, azure }
     }
 
-    /// What an endpoint is used with: a profile made for it, else the variables, else the chosen
-    /// profile, else what the machine gives. What is sent as it is, as tokens are, goes to the
-    /// provider's own hosts alone: a place may come from a label that others can write.
+    /// The credentials for an endpoint: a profile made for it, else the variables, else the chosen
+    /// profile, else those of the machine. Secrets that are sent as they are, such as tokens, go
+    /// only to the provider's own hosts: a place may come from a label that others can write.
     ///
     /// # Errors
     /// [`Kind::Io`] when nothing says how, as when an endpoint refuses what was said.
@@ -147,8 +147,7 @@ impl AwsSettings {
         Ok(Access { authorities: self.authorities(place)?, ..access })
     }
 
-    /// The file of authorities that are trusted beside those of the system, if one is named and the place
-    /// has a certificate to show.
+    /// The file of additional trusted authorities, if one is named and the endpoint uses TLS.
     fn authorities(&self, place: &BucketPlace) -> Result<Vec<u8>> {
         if !place.is_secure() {
             return Ok(Vec::new());

@@ -35,36 +35,38 @@ pub struct BucketArgs {
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     pub region: Option<String>,
 
-    /// Send at most so many bytes per second to each endpoint, as in 2M
+    /// Limit uploads to each endpoint to this many bytes per second, as in 2M
     ///
-    /// The limit is an average over several requests, of which each goes as fast as the line. Waiting
-    /// for it counts as no silence of the endpoint.
+    /// The limit is an average over several requests; a single request is sent at full speed.
+    /// Waiting for the limit does not count as silence of the endpoint.
     #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
     pub bandwidth_up: Option<u64>,
 
-    /// Take at most so many bytes per second from each endpoint
+    /// Limit downloads from each endpoint to this many bytes per second
     #[arg(long, global = true, value_name = "SIZE", value_parser = rate, hide_short_help = true)]
     pub bandwidth_down: Option<u64>,
 
-    /// Show the store as its buckets had it at this time: 2024-05-01, '2024-05-01 12:30:00' or @SECONDS
+    /// Show the store as it was in its buckets at this time: 2024-05-01, '2024-05-01 12:30:00' or
+    /// @SECONDS
     ///
-    /// For buckets that keep versions, also after everything was deleted. Nothing is written; what is
-    /// restored by 'restore --at' is what was there. Members that are directories are as they are.
+    /// For buckets that keep versions, even after everything was deleted. Nothing is written to the
+    /// store; 'restore --at' restores the data of that time. Members that are directories are shown
+    /// as they are now.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::time::parse,
           allow_hyphen_values = true, hide_short_help = true)]
     pub at: Option<i64>,
 
-    /// Keep index, trees and small objects of stores in buckets on this host, at most so much
+    /// Cache index, trees and small objects of stores in buckets on this host, up to this size
     ///
-    /// They lie in $XDG_CACHE_HOME/pinstripe/STORE/sealed or ~/.cache, sealed as in the bucket, and
-    /// may be removed at any time. 'check', 'scrub', 'repair', 'gc' and 'member' never use them. At
-    /// least 16M; 0 keeps nothing. Default: 'cache-size' in the config file, then 1G.
+    /// The cache is in $XDG_CACHE_HOME/pinstripe/STORE/sealed or ~/.cache, sealed as in the bucket,
+    /// and may be removed at any time. 'check', 'scrub', 'repair', 'gc' and 'member' never use it.
+    /// At least 16M; 0 disables it. Default: 'cache-size' in the config file, then 1G.
     #[arg(long, global = true, value_name = "SIZE", value_parser = cache_size,
           hide_short_help = true)]
     pub cache_size: Option<Size>,
 }
 
-/// Who may lift a lock.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum RetainMode {
     Compliance,
@@ -74,23 +76,24 @@ enum RetainMode {
 /// What new members in buckets are meant to do, and may lack.
 #[derive(clap::Args, Clone, Copy)]
 pub struct NewBucketArgs {
-    /// Lock what is put into a bucket for so long, as in 30d: h, d, w, m of 30 days, y of 365
+    /// Lock objects in a bucket for this time, as in 30d: h, d, w, m of 30 days, y of 365
     ///
     /// The bucket must have object lock. Packs, snapshots, keys and the label cannot be deleted for
-    /// good before; 'gc' locks what stays for longer, once half of the time has passed. What is
-    /// deleted meanwhile is hidden, and billed until the bucket's lifecycle rule removes it.
+    /// good before; 'gc' extends the locks of objects that are still needed when half of the time
+    /// has passed. Objects deleted meanwhile are hidden, and billed until the bucket's lifecycle
+    /// rule removes them.
     #[arg(long, value_name = "TIME", value_parser = retention)]
     retain: Option<u32>,
 
-    /// Kind of lock: compliance cannot be lifted, governance by accounts with a right of their own
+    /// Kind of lock: compliance cannot be lifted; governance can, by accounts with a special right
     #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
     retain_mode: RetainMode,
 
-    /// Allow an endpoint that lets several writers make the same object
+    /// Allow an endpoint without create-if-absent, for one writer at a time
     ///
-    /// It has no create-if-absent; Backblaze B2 is one of these. From then on one at a time writes to
-    /// the store, and another one that finds it at work ends with exit code 18. 'probe' shows what
-    /// an endpoint can.
+    /// Such an endpoint (Backblaze B2 is one) lets several writers create the same object. From
+    /// then on, only one process at a time writes to the store, and another one ends with exit code
+    /// 18. 'probe' shows what an endpoint supports.
     #[arg(long)]
     one_writer: bool,
 }

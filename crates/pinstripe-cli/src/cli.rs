@@ -37,21 +37,21 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
-    /// What is the same for all verbs.
+    /// Options of all verbs.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// The command line with the options of all verbs, for help and for what is said of mistakes: making
-/// it takes longer than many a verb.
+/// The command line with the options of all verbs, for help and for messages about mistakes.
+/// Building it takes longer than many verbs run.
 pub fn whole_command() -> Command {
     let mut command = Cli::command();
     command.build();
     command
 }
 
-/// The command line with one verb alone, which takes what the whole one takes; none for what is no
-/// verb. clap copies the options of all verbs into each that it knows.
+/// The command line with one verb only, which parses like the complete one; `None` for an unknown
+/// verb. clap copies the options of all verbs into each verb that it has.
 pub fn command_of(verb: &str) -> Option<Command> {
     let verbs = Verb::augment_subcommands(Command::new("verbs"));
     let verb = verbs.find_subcommand(verb)?.clone();

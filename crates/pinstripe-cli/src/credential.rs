@@ -24,14 +24,14 @@ use crate::xdg;
 
 /// The environment variable that holds the password.
 const VARIABLE: &str = "PINSTRIPE_PASSWORD";
-/// Those that say where it is, as the options of these names do.
+/// The environment variables that name its place, like the options of the same names.
 const FILE_VARIABLE: &str = "PINSTRIPE_PASSWORD_FILE";
 const COMMAND_VARIABLE: &str = "PINSTRIPE_PASSWORD_COMMAND";
 const KEY_FILE_VARIABLE: &str = "PINSTRIPE_KEY_FILE";
-/// More is no password and no key file.
+/// A longer file is not a password and not a key file.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
-/// Options that say where the key of an encrypted store is.
+/// Options for the place of the key of an encrypted store.
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
 pub struct CredentialArgs {
@@ -98,7 +98,7 @@ impl CredentialArgs {
     /// The credential that the options give.
     ///
     /// # Errors
-    /// When a file cannot be read or is no key file, or the command fails.
+    /// When a file cannot be read or is not a key file, or the command fails.
     pub fn of_options(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(file) = &self.password_file {
             return password(&read_file(file, monitor)?).map_err(|error| error.at(file)).map(Some);
@@ -164,10 +164,10 @@ pub fn own_key_file(store: StoreId) -> Option<PathBuf> {
     Some(xdg::config_dir()?.join("pinstripe/keys").join(store.to_string()))
 }
 
-/// Writes a key file, durably; one that is there is never touched.
+/// Writes a key file, durably. An existing file is never changed.
 ///
 /// # Errors
-/// [`Kind::Exists`] when there is one; the system's.
+/// [`Kind::Exists`] if the file exists; the system's.
 pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
     let text = credential.key_file_text().expect("only keys of key files are written");
     let told = |what: &str| {
@@ -190,7 +190,7 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.sync_all())
         .and_then(|()| File::open(parent)?.sync_all())
-        // What is there now opens nothing, and would stand in the way of the next try.
+        // The incomplete file opens nothing, and would block the next attempt.
         .inspect_err(|_| remove_key_file(Some(file)))
         .map_err(told("cannot write the key file"))
 }
@@ -207,12 +207,12 @@ pub fn key_file_advice(file: &Path) -> String {
 /// Reads a key file.
 ///
 /// # Errors
-/// When it cannot be read or is no key file.
+/// When it cannot be read or is not a key file.
 pub fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
     Credential::of_key_file(&read_file(file, monitor)?).map_err(|error| error.at(file))
 }
 
-/// Reads a file with a secret; says so when others can, too.
+/// Reads a file with a secret; warns if other users can read it, too.
 fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     use std::io::Read;
     let told = |error| Error::io("cannot read the password or key", file, error);
@@ -229,8 +229,7 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// The other users that can read a file, if there are any. The mode tells that of regular files
-/// only.
+/// The other users that can read a file, if any. The mode is meaningful for regular files only.
 fn exposed(file: &Metadata, user: u32) -> Option<String> {
     if !file.is_file() {
         return None;

@@ -1,7 +1,7 @@
 //! Events: what `--json` prints, one object on each line (doc/json.md).
 //!
-//! Invariants: keys stand in the order in which they were added, `event` first; a name that is
-//! not UTF-8 stands twice, readable under its key and exact, in base 16, under `KEY_bytes`.
+//! Invariants: keys are printed in the order in which they were added, `event` first; a name that
+//! is not UTF-8 is printed twice, readable under its key and exact, in base 16, under `KEY_bytes`.
 
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +22,7 @@ impl Event {
         Event::default().with("event", name)
     }
 
-    /// Adds a value; one that is there under the same key is replaced.
+    /// Adds a value. It replaces a value with the same key.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
@@ -51,7 +51,7 @@ impl Event {
         event.with_some(&format!("{key}_bytes"), exact)
     }
 
-    /// Adds a list of names; when one is not UTF-8, all stand exactly beside.
+    /// Adds a list of names; if one is not UTF-8, adds all of them in exact form, too.
     #[must_use]
     pub fn with_names(self, key: &str, names: &[Vec<u8>]) -> Self {
         let readable = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();

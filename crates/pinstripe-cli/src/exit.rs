@@ -1,4 +1,4 @@
-//! Exit codes: what a script may rely on. The same table stands in `--help` and doc/exit-codes.md.
+//! Exit codes for scripts. The same table is in `--help` and doc/exit-codes.md.
 //!
 //! Invariant: the code follows from the kind of the error, or from the ledger when there was
 //! none; no message decides about it.
@@ -8,11 +8,11 @@ use pinstripe_base::monitor::{Counter, Monitor};
 
 /// All was done.
 pub const DONE: u8 = 0;
-/// It failed; nothing half done stands under a final name.
+/// It failed; no incomplete file has a final name.
 pub const FAILED: u8 = 1;
-/// The command line makes no sense.
+/// The command line is invalid.
 pub const USAGE: u8 = 2;
-/// It was done but for losses, each of them named.
+/// It was done, except for losses; each was reported.
 pub const LOSSES: u8 = 3;
 /// It was done, but a member that should have taken part did not. Nothing is lost.
 pub const DEGRADED: u8 = 4;

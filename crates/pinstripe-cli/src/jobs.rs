@@ -19,7 +19,7 @@ pub fn run_until_first_exit(stop: &Stop, jobs: Vec<Job<'_>>) -> Result<()> {
         for job in jobs {
             let keep = &keep;
             let run = move || {
-                // Also when the job panics; the panic itself goes on when all have ended.
+                // Also when the job panics; the panic is propagated after all have ended.
                 let _stopper = StopOnDrop(stop);
                 if let Err(error) = job() {
                     keep(error);

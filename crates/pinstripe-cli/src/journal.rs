@@ -39,8 +39,8 @@ impl Journal {
         Ok(Journal { path: path.to_path_buf(), file, failure: Mutex::default() })
     }
 
-    /// Adds a line with the time before the rest. A line that cannot be written is told by
-    /// [`finish`](Self::finish).
+    /// Adds a line that begins with the time. [`finish`](Self::finish) reports lines that cannot be
+    /// written.
     pub fn write(&self, event: &Event) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let when = time::utc(now.as_secs() as i64, 0);

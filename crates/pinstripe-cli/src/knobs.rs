@@ -1,8 +1,9 @@
 //! Settings that were measured (`pinstripe lab tune`), taken for options that are not given.
 //!
-//! Invariants: what is given on the command line outranks the file; a file with anything in it that is no verb,
-//! no option of that verb or no value of it is refused with its line, whichever verb is run; so is a config
-//! file that may name one and is not understood. What is taken from a file is said.
+//! Invariants: options on the command line outrank the file. A file with an unknown verb, an option
+//! that its verb lacks or an invalid value is refused with its line, whichever verb is run; so is a
+//! config file that cannot be parsed and may name such a file. Settings taken from a file are
+//! reported.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,10 +19,11 @@ use crate::args::Common;
 use crate::cli::{Cli, command_of, whole_command};
 use crate::config::{Config, Source};
 
-/// A file is written by a program, for a handful of options.
+/// The file is written by a program, and has a handful of options.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 
-/// Verbs that take nothing from a file, and tell of a broken config file themselves if they read it.
+/// Verbs that take nothing from a file, and that report a broken config file themselves if they
+/// read it.
 const WITHOUT: [&str; 3] = ["config", "completions", "man"];
 
 /// The command line as it was given, and what a file of knobs adds to it.
@@ -32,15 +34,15 @@ pub struct Completed {
     pub added: Option<(Vec<String>, PathBuf)>,
 }
 
-/// Why a command line is not taken.
+/// Why a command line is refused.
 pub enum Refused {
-    /// By what stands on it.
+    /// For its own arguments.
     Line(clap::Error),
-    /// By a file that it leads to.
+    /// For a file that it names.
     File(Box<Cli>, Error),
 }
 
-/// Reads the command line, and takes what it leaves open from the file of knobs, if there is one.
+/// Parses the command line, and takes options that it does not set from the file of knobs, if any.
 ///
 /// # Errors
 /// As [`Refused`] says.
@@ -55,7 +57,7 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
         return Ok(Completed { cli, added: None });
     };
     let options: Vec<String> = settings.iter().map(Setting::typed).collect();
-    // Behind a bare "--" nothing is an option.
+    // After a bare "--" nothing is an option.
     let end = given.iter().position(|it| it == "--").unwrap_or(given.len());
     let mut line = given;
     line.splice(end..end, options.iter().map(OsString::from));
@@ -72,8 +74,8 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
     }
 }
 
-/// Reads the command line, by its verb alone where it begins with one. What is said of a line that is
-/// not taken, and help, may name any verb.
+/// Parses the command line, with only the options of its verb if it begins with one. Help and
+/// messages about a refused line may name any verb, and need all.
 fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
     let verb = given.get(1).and_then(|word| word.to_str());
     let command = verb.and_then(command_of).unwrap_or_else(Cli::command);
@@ -83,7 +85,7 @@ fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
     })
 }
 
-/// The advice about a file that is not understood.
+/// The advice about a file that cannot be parsed.
 const ADVICE: &str = "recreate it with 'pinstripe lab tune', or edit it";
 
 /// An option that a file sets.
@@ -217,7 +219,7 @@ fn is_past(verb: &str, option: &str) -> bool {
     PAST.contains(&(verb, option))
 }
 
-/// Options of a verb; none of what is no verb.
+/// Options of a verb; empty for an unknown verb.
 fn known_options(root: &Command, verb: &str) -> Option<Vec<String>> {
     let mut words = verb.split(' ');
     let command = words.try_fold(root, |command, word| command.find_subcommand(word))?;

@@ -1,7 +1,7 @@
 //! Lists from files: paths for `--files-from`, patterns for `--exclude-file`.
 //!
-//! A list is bytes, for names are. Nothing of it is passed over silently: what cannot be meant is
-//! an error that names the list and the line.
+//! A list is bytes, because names are. Nothing is ignored silently: an invalid line is an error
+//! that names the list and the line.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// A list longer than this is none: it would be a device, or another file by mistake.
+/// A longer list is an error: it is probably a device, or another file by mistake.
 const LIST_MAX_BYTES: u64 = 256 << 20;
 
 /// The paths that a list names, one on each line, or each up to a zero byte. `-` is standard
@@ -44,7 +44,7 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The patterns of a list: one on each line; empty lines and lines that begin with `#` are none.
+/// The patterns of a list, one on each line; empty lines and lines that begin with `#` are skipped.
 ///
 /// # Errors
 /// When the list cannot be read or a pattern makes no sense.

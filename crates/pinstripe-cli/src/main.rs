@@ -102,7 +102,7 @@ const STACK_BYTES: usize = 8 << 20;
 /// Shows help and version, or what is wrong with the command line.
 fn refuse(refused: &clap::Error) -> ExitCode {
     let is_mistake = refused.use_stderr();
-    // A closed stream is no error: the reader does not want the text.
+    // A closed stream is not an error: the reader does not want the text.
     let _ = refused.print();
     if !is_mistake {
         return ExitCode::from(exit::DONE);

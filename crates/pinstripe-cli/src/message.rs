@@ -35,7 +35,7 @@ pub fn facts(error: &Error) -> String {
     out
 }
 
-/// The subject of the problem and the place of the error, told once where one contains the other.
+/// The subject of the problem and the place of the error, or one of them if it contains the other.
 fn whole_place(about: Option<&Path>, arose: Option<&Path>) -> Option<String> {
     match (about, arose) {
         (None, None) => None,

@@ -1,4 +1,5 @@
-//! The rules that say which snapshots stay, as written on the command line and in the config file.
+//! The rules that select which snapshots stay, as written on the command line and in the config
+//! file.
 
 use std::str::FromStr;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use crate::time;
 
-/// Rules by which snapshots stay; what is not said keeps nothing.
+/// Rules that keep snapshots; a rule that is not given keeps nothing.
 #[derive(clap::Args, Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[group(skip)]
 #[serde(rename_all = "kebab-case")]
@@ -42,14 +43,15 @@ pub struct Rules {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_yearly: Option<u64>,
 
-    /// Keep all that carry this word; may be given more than once
+    /// Keep all with this tag; may be given more than once
     #[arg(long, value_name = "TAG")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_tag: Vec<String>,
 
-    /// Keep all that are at most so much older than the newest, as in 36h, 30d, 8w, 6m, 2y
+    /// Keep all that are at most this much older than the newest, as in 36h, 30d, 8w, 6m, 2y
     ///
-    /// m is 30 days, y is 365 days. The newest snapshot counts, not the time of this machine.
+    /// m is 30 days, y is 365 days. The reference is the newest snapshot, not the time of this
+    /// machine.
     #[arg(long, value_name = "SPAN")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within: Option<TimeSpan>,
@@ -73,7 +75,7 @@ impl FromStr for TimeSpan {
 }
 
 impl Rules {
-    /// Whether nothing is said.
+    /// Whether no rule is given.
     pub fn is_empty(&self) -> bool {
         *self == Rules::default()
     }

@@ -34,9 +34,9 @@ static CAUGHT_AT: AtomicU64 = AtomicU64::new(0);
 /// The time after the first signal in which others do nothing, in nanoseconds.
 static DEAF: AtomicU64 = AtomicU64::new(0);
 
-/// Has signals within two seconds of the first do nothing: a key that was pressed twice, or a program
-/// that signals both a process and its group (as `timeout` does), is no wish to lose the last second of
-/// a recording. Called before [`catch`].
+/// Ignores signals within two seconds of the first: a key that was pressed twice, or a program that
+/// signals both a process and its group (as `timeout` does), does not mean to lose the last second
+/// of a recording. Called before [`catch`].
 pub fn ignore_doubles() {
     DEAF.store(2_000_000_000, Ordering::Relaxed);
 }
@@ -85,7 +85,7 @@ pub fn catch() -> Result<&'static Stop> {
     Ok(stop)
 }
 
-/// The flag that the first signal sets, if signals are caught, for code that only looks at it.
+/// The flag that the first signal sets, if signals are caught, for code that only reads it.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(FLAG.get_or_init(Arc::default))
 }
@@ -95,8 +95,8 @@ pub fn is_caught() -> bool {
     STOP.get().is_some_and(Stop::is_set)
 }
 
-/// Ends the process when a signal was caught and nothing went on for a second since: a source, or
-/// whatever else has no deadline, does not answer. `progress` changes whenever something goes on.
+/// Ends the process if a signal was caught and there was no progress for a second since: a source,
+/// or something else without a deadline, does not answer. `progress` changes with any progress.
 /// Called after [`catch`].
 pub fn end_what_hangs(
     progress: impl Fn() -> u64 + Send + 'static,

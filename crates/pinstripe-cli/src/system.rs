@@ -45,7 +45,7 @@ pub fn free_memory_bytes() -> Option<u64> {
     let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|it| available(&it));
     let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|groups| {
-        // Of version 2 there is one line, `0::/path`.
+        // A cgroup of version 2 has one line, `0::/path`.
         let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
         let dir = Path::new("/sys/fs/cgroup").join(path);
         Some(number(&dir.join("memory.max"))?.saturating_sub(number(&dir.join("memory.current"))?))

@@ -5,7 +5,7 @@ use std::fmt;
 use pinstripe_base::error::Error;
 use pinstripe_base::units::{GIB, KIB, MIB, parse_size};
 
-/// An error as clap shows it: on one line, its advice behind it.
+/// An error as clap shows it: on one line, followed by its advice.
 pub fn one_line(error: Error) -> String {
     match error.advice_text() {
         Some(advice) => format!("{error}; {advice}"),

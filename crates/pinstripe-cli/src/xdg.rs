@@ -45,8 +45,8 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))
 }
 
-/// The directory for state that outlives a run and is no data: below `XDG_STATE_HOME`, as the XDG
-/// base directory specification has it.
+/// The directory for state that outlives a run and is not data: below `XDG_STATE_HOME`, as in the
+/// XDG base directory specification.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.

@@ -1,4 +1,4 @@
-//! A node as the kernel is told of it.
+//! The attributes of a node in the form of the kernel.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ pub(crate) const BLOCK_BYTES: u32 = 4096;
 /// The kernel's own blocks in st_blocks (man 2 stat).
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// The time the kernel may keep what it was told of a node.
+/// The time for which the kernel may cache the attributes of a node.
 pub(crate) fn cache_time(node: &Node) -> Duration {
     if node.is_lasting { CACHED_FOREVER } else { CACHED_BRIEFLY }
 }

@@ -12,11 +12,11 @@ const HINT_BYTES: usize = 4096;
 pub(crate) const HINT_REQUEST: u64 =
     1 << 30 | (HINT_BYTES as u64) << 16 | (b'P' as u64) << 8 | 0x52;
 
-/// Tells the file system of an open file what will be read of it.
+/// Sends a hint about later reads to the file system of an open file.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a hint that is too long or is none; [`Kind::Unsupported`] when the file is
-/// none of a tree that is shown here.
+/// [`Kind::Usage`] for a hint that is too long or unknown; [`Kind::Unsupported`] if the file is not
+/// in a tree that is shown here.
 pub fn send_hint(file: &File, hint: &str) -> Result<()> {
     let mut text = [0_u8; HINT_BYTES];
     if hint.len() >= HINT_BYTES {
@@ -31,7 +31,7 @@ pub fn send_hint(file: &File, hint: &str) -> Result<()> {
     }
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EINVAL) => Err(Error::new(Kind::Usage, "this is no hint")),
+        Some(libc::EINVAL) => Err(Error::new(Kind::Usage, "this is not a hint")),
         _ => Err(Error::new(Kind::Unsupported, format!("this file takes no hints: {error}"))),
     }
 }

@@ -14,7 +14,7 @@ use rustix::mount::UnmountFlags;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, wait_readable};
 
-/// The device by which the kernel accepts file systems from programs.
+/// The kernel's device for file systems of programs.
 const DEVICE: &str = "/dev/fuse";
 /// The number of attempts to unmount while a file is open.
 const UNMOUNT_ATTEMPTS: usize = 10;
@@ -38,9 +38,9 @@ impl Mount {
     /// destroyed.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such directory or no /dev/fuse, [`Kind::Usage`] for what
-    /// is no directory, [`Kind::Exists`] for one that is not empty, [`Kind::Busy`] when something is
-    /// mounted there; [`Kind::Io`] when the system refuses to mount.
+    /// [`Kind::NotFound`] if the directory or /dev/fuse does not exist, [`Kind::Usage`] if it is
+    /// not a directory, [`Kind::Exists`] if it is not empty, [`Kind::Busy`] if something is mounted
+    /// there; [`Kind::Io`] when the system refuses to mount.
     pub fn new(
         file_system: impl Filesystem,
         mountpoint: &Path,
@@ -91,9 +91,9 @@ impl Mount {
     }
 }
 
-/// Unmounts, unless the session has ended, as it does when another process unmounts; `false` if this
-/// process may not. A program that is about to close the file, or that has inherited it a moment
-/// ago, gets a little time; then the mount is detached all the same.
+/// Unmounts, unless the session has ended, as it does when another process unmounts; `false` if
+/// this process may not. A program that is about to close the file, or that has just inherited it,
+/// gets a little time; then the mount is detached even if it is in use.
 fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
     for _ in 0..UNMOUNT_ATTEMPTS {
         if ended.is_set() {

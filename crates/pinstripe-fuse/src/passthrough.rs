@@ -52,7 +52,7 @@ impl Passthrough {
         }
     }
 
-    /// Nothing is passed through any more; told once.
+    /// Passes no further files through; the reason is reported once.
     fn refuse(&self, error: Error) {
         if self.is_possible.swap(false, Ordering::Relaxed) {
             (self.tell)(
@@ -85,7 +85,7 @@ impl Passthrough {
         let backing = opened.backing.clone();
         drop(open);
         match backing {
-            // The kernel takes no other flags beside that.
+            // The kernel accepts no other flags with this one.
             Some(id) => reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), &id),
             None => reply.opened(FileHandle(0), cached),
         }
@@ -99,7 +99,7 @@ impl Passthrough {
         let number = error.raw_os_error().map(Errno::from_raw_os_error);
         let what = match number {
             Some(Errno::PERM) => "only root may have the kernel pass files through (CAP_SYS_ADMIN)",
-            // Of this file only: it is on a file system that is stacked itself.
+            // This file only: it is on a file system that is stacked itself.
             Some(Errno::LOOP) => return,
             _ => {
                 let number = error.raw_os_error();

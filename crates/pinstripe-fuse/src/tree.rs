@@ -96,9 +96,8 @@ impl<T: FileTree> TreeFileSystem<T> {
         }
     }
 
-    /// The same where the kernel reads by itself what the tree has
-    /// [files of this machine](FileTree::backing) for: such a file shows changes while it is open.
-    /// `tell` gets the reason once if that is not to be had.
+    /// The same, but the kernel reads [files of this machine](FileTree::backing) directly: such a
+    /// file shows changes while it is open. `tell` gets the reason once if this is not available.
     #[must_use]
     pub fn with_passthrough(self, tell: impl Fn(Error) + Send + Sync + 'static) -> Self {
         TreeFileSystem { passthrough: Some(Passthrough::new(Box::new(tell))), ..self }
@@ -198,7 +197,7 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.tree.lookup(parent.0, name.as_bytes()) {
             Ok(node) => reply.entry(&cache_time(&node), &attributes(&node), Generation(0)),
-            // The kernel leaves that to the file system; a source may have longer names all the same.
+            // The kernel leaves this check to the file system; a source may accept longer names.
             Err(error) if error.kind() == Kind::NotFound && name.len() > NAME_BYTES as usize => {
                 reply.error(Errno::ENAMETOOLONG);
             }

@@ -73,7 +73,7 @@ enum Stage<T> {
 }
 
 impl CallThreads {
-    /// At most so many threads of this name, started when they are needed.
+    /// At most this many threads of this name, started when they are needed.
     pub fn new(threads_max: usize, name: &'static str) -> Self {
         let waiting = RankedMutex::new(CallLock::Queue, Waiting::default());
         let queue = Arc::new(CallQueue { waiting, work: Condvar::new() });
@@ -83,7 +83,7 @@ impl CallThreads {
     /// Has a thread make a call; the answer is what it returns.
     ///
     /// # Errors
-    /// Where there is no thread and none can be started.
+    /// If no thread is idle and none can be started.
     pub fn start<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
@@ -202,14 +202,14 @@ impl<T> Call<T> {
 }
 
 impl<T> CallReply<T> {
-    /// Gives the answer; the call may go on.
+    /// Gives the answer; the call may continue afterwards.
     pub fn give(self, answer: T) {
         self.0.give(Ok(answer));
     }
 }
 
 impl<T> Drop for CallReply<T> {
-    /// A call that gives no answer is one that broke off.
+    /// A call that ends without an answer has failed.
     fn drop(&mut self) {
         self.0.give(Err(Box::new("the call gave no answer")));
     }

@@ -54,7 +54,7 @@ pub fn physical_disk(path: impl AsRef<Path>) -> Option<Disk> {
     Some(disk_of_device(Path::new("/sys/dev/block"), major, minor))
 }
 
-/// The disk that a device is, or a file lies on; `None` when the path cannot be examined.
+/// The disk that a device is, or that holds a file; `None` when the path cannot be examined.
 pub fn disk_of(path: impl AsRef<Path>) -> Option<Disk> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let found = fs::metadata(path.as_ref()).ok()?;
@@ -68,7 +68,7 @@ pub fn disk_of(path: impl AsRef<Path>) -> Option<Disk> {
 /// Follows a device down to its disk; `by_number` is sysfs's directory of devices.
 fn disk_of_device(by_number: &Path, major: u32, minor: u32) -> Disk {
     let own = |name| Disk { major, minor, name };
-    // Major 0 is no device: the number only tells file systems apart.
+    // Major 0 is not a device: the number only distinguishes file systems.
     if major == 0 {
         return own("file system without a device".to_owned());
     }

@@ -50,7 +50,7 @@ impl FileKind {
         })
     }
 
-    /// The word for people, with its article, as it stands in messages.
+    /// The word for people, with its article, as in messages.
     pub fn name(self) -> &'static str {
         match self {
             FileKind::File => "a regular file",
@@ -64,7 +64,7 @@ impl FileKind {
     }
 }
 
-/// One thing in a tree, as stat(2) tells of it.
+/// An entry of a tree, with its attributes as in stat(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its inode number.
@@ -93,14 +93,14 @@ pub struct Node {
     pub is_lasting: bool,
 }
 
-/// Receives the entries of a directory: where to go on behind the entry, its name, the entry.
-/// Returns whether it takes another one.
+/// Receives the entries of a directory: the offset of the next entry, the name, the entry. Returns
+/// whether it takes another one.
 pub type TakeEntry<'t> = &'t mut dyn FnMut(u64, &[u8], &Node) -> bool;
 
 /// The way in which files of a tree are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOpening {
-    /// The tree does not need to be told: the kernel keeps content over opens.
+    /// The tree is not asked: the kernel keeps the content from one open to the next.
     Untold,
     /// The inode still names what its path names, so that content which the kernel has is good.
     Current,
@@ -120,17 +120,17 @@ pub trait FileTree: Send + Sync + 'static {
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is none any more.
     fn node(&self, inode: u64) -> Result<Node>;
 
-    /// Gives the entries of a directory, without "." and "..", from `from` on: 0, or where to go on
-    /// behind an entry that was taken.
+    /// Gives the entries of a directory, without "." and "..", from the offset `from` on: 0, or the
+    /// offset that was passed with an entry.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is no directory.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a directory.
     fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()>;
 
     /// Appends to `out` the bytes of a file from `range`, as far as there are any.
     ///
     /// # Errors
-    /// When a byte of them cannot be had.
+    /// When one of the bytes cannot be read.
     fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
 
     /// Gives the bytes of a file from `range` in one piece, as far as there are any: those that the
@@ -154,7 +154,7 @@ pub trait FileTree: Send + Sync + 'static {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is none.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a symbolic link.
     fn target(&self, inode: u64) -> Result<Vec<u8>>;
 
     /// Extended attributes: names and values.
@@ -163,16 +163,16 @@ pub trait FileTree: Send + Sync + 'static {
     /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-    /// Whether no entry of the whole tree has an extended attribute of this name, as far as programs
-    /// are to be told: they then ask for it no more. `ls -l` asks for ACLs and labels of every entry.
+    /// Whether no entry of the tree has an extended attribute of this name. Programs get this
+    /// answer and do not ask again. `ls -l` asks for ACLs and labels of every entry.
     fn has_nowhere(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// Takes in what a program says of its reads of a file.
+    /// Receives the hint of a program about its reads of a file.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for what is no hint.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an unknown hint.
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()>;
 
     /// The ranges of a file that are data; the rest are holes.

@@ -26,9 +26,9 @@ impl LoadedLibrary {
     /// Loads the first of these names that the system has; the names of older releases come last.
     ///
     /// # Errors
-    /// What the system says of the last name.
+    /// The system's error for the last name.
     pub fn open(names: &[&CStr]) -> Result<Self, LoadFailure> {
-        let mut failure = LoadFailure("no name of a library".to_owned());
+        let mut failure = LoadFailure("not a name of a library".to_owned());
         for name in names {
             // SAFETY: the name ends with a NUL. The library's constructors run, as they would if this
             // program were linked with it.

@@ -22,7 +22,7 @@ pub struct MountInfo {
     pub at: PathBuf,
     /// The type of the file system: ext4, xfs, tmpfs.
     pub kind: String,
-    /// What is mounted: a device, or what the file system calls its source.
+    /// The device, or what the file system calls its source.
     pub source: PathBuf,
     /// The options of this mount.
     pub options: String,
@@ -31,7 +31,7 @@ pub struct MountInfo {
 }
 
 impl MountInfo {
-    /// Reads a line; `None` for what is none.
+    /// Parses a line; `None` if it is not a line of this table.
     pub fn parse(line: &str) -> Option<Self> {
         let (mount, file_system) = line.split_once(" - ")?;
         let mount: Vec<&str> = mount.split(' ').collect();
@@ -57,7 +57,7 @@ impl MountInfo {
     }
 }
 
-/// The lines of a table; what is no line of one is passed over.
+/// The mounts of a table; invalid lines are skipped.
 pub fn parse(table: &str) -> impl Iterator<Item = MountInfo> + '_ {
     table.lines().filter_map(MountInfo::parse)
 }
@@ -80,8 +80,8 @@ pub fn holding<M: Borrow<MountInfo>>(
     innermost(mounts.into_iter().filter(|it| it.borrow().device == numbers), path)
 }
 
-/// The mount that holds what is at a path, which may be a relative one. Of btrfs, whose files have
-/// other numbers than its mounts, the place alone says it.
+/// The mount that holds a path, which may be relative. Files of btrfs have other device numbers
+/// than its mounts, so there only the path decides.
 pub fn of_path(path: &Path) -> Option<MountInfo> {
     let (path, device) = (fs::canonicalize(path).ok()?, fs::metadata(path).ok()?.dev());
     let mounts = of_this_process();
@@ -164,8 +164,8 @@ fn by_fdinfo(file: BorrowedFd<'_>) -> Option<u64> {
     id.trim().parse().ok()
 }
 
-/// A path of this table, or of `/proc/swaps`: blanks, tabs, line ends and backslashes stand there as
-/// three octal digits.
+/// Decodes a path of this table, or of `/proc/swaps`, in which blanks, tabs, line ends and
+/// backslashes are written as three octal digits.
 pub(crate) fn unescaped(text: &str) -> PathBuf {
     let (bytes, mut out) = (text.as_bytes(), Vec::with_capacity(text.len()));
     let mut at = 0;

@@ -1,9 +1,10 @@
-//! Paths that a user named: what is there, before it is opened.
+//! Checks of paths that a user named, before they are opened.
 //!
-//! Verbs look here, so that no other room asks the file system about a path. Symlinks are followed
+//! Verbs use this module, so that no other room asks the file system about a path. Symlinks are
+//! followed
 //! unless a function says otherwise. Never here: the content of files.
 
-#![allow(clippy::disallowed_methods, reason = "looks at paths that a caller names")]
+#![allow(clippy::disallowed_methods, reason = "examines paths that a caller names")]
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -17,12 +18,12 @@ pub fn real(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// Whether something is there; false also where this cannot be told.
+/// Whether the path exists; false also if this cannot be determined.
 pub fn exists(path: &Path) -> bool {
     path.exists()
 }
 
-/// Whether a directory is there; false also where this cannot be told.
+/// Whether it is a directory; false also if this cannot be determined.
 pub fn is_directory(path: &Path) -> bool {
     path.is_dir()
 }

@@ -141,8 +141,8 @@ struct Round<T, S> {
     next: AtomicUsize,
     /// Threads that may be in a step. A thread counts itself before it takes an item.
     working: Mutex<usize>,
-    /// No thread is in a step any more. Only the caller waits for it: the threads, of which there
-    /// may be hundreds, are not woken by each other.
+    /// No thread is in a step any more. Only the caller waits for it, so that threads, maybe
+    /// hundreds, do not wake each other.
     done: Condvar,
 }
 
@@ -225,7 +225,7 @@ mod loom_tests {
     use super::*;
     use loom::thread;
 
-    /// Tries what may happen with at most so many switches of threads amid their work.
+    /// Tries the possible orders with at most this many switches between threads during their work.
     fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);

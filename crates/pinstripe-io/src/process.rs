@@ -22,8 +22,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal,
 };
 
-/// The interval of looks at a stop, which is a flag that wakes nothing; and at the program's end
-/// where the kernel does not tell of it (before Linux 5.3).
+/// The interval at which the stop is polled, which is a flag and wakes nothing; and the end of the
+/// program, where the kernel does not report it (before Linux 5.3).
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// What ends a program before its own end.
@@ -51,9 +51,9 @@ pub struct ProgramOutput {
 /// Runs a program with `input` on its standard input.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when it is not there,
-/// [`Kind::Io`](pinstripe_base::error::Kind::Io) when it cannot be started; a program that fails or
-/// is killed is none.
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) if the program does not exist,
+/// [`Kind::Io`](pinstripe_base::error::Kind::Io) if it cannot be started. A program that fails or
+/// is killed is not an error.
 pub fn run(
     command: &mut Command,
     input: &[u8],

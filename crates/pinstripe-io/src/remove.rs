@@ -17,8 +17,8 @@ use crate::mounts::MountIdentity;
 /// Removes what is at `path`, with everything in it if it is a directory.
 ///
 /// # Errors
-/// As the system says; `ResourceBusy` if something is mounted there or below. What was met before
-/// that is gone.
+/// As the system says; `ResourceBusy` if something is mounted there or below. Entries that were
+/// reached before the error are removed.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -38,7 +38,7 @@ fn remove(directory: BorrowedFd<'_>, name: &[u8], mount: MountIdentity) -> Resul
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-    // Of the open directory: nothing that is mounted from now on comes between it and its names.
+    // This checks the open directory: a later mount cannot come between it and its names.
     if !mount.is_same(MountIdentity::of_open(opened.as_fd())?) {
         return Err(Errno::BUSY);
     }

@@ -1,7 +1,7 @@
 //! Pure functions on byte slices: parity and the gear scan. No I/O, no threads, no clock.
 //!
-//! Beside each SIMD version stands a plain one, and tests hold them equal bit for bit. Which one
-//! runs is chosen at run time from what the processor has.
+//! Each SIMD version has a plain version with the same results, bit for bit; tests compare them.
+//! The version is chosen at run time by the features of the processor.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

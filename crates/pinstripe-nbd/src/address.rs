@@ -76,7 +76,7 @@ impl Listener {
     /// Listens; a socket that a dead server left at the path is removed.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] when the path is no
+    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path is not a
     /// socket; otherwise as the system says.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();

@@ -197,7 +197,7 @@ impl Client<'_> {
     }
 
     /// Has a request executed: in this thread if a hand-over would cost more than the request, else
-    /// by a worker, of which one more is started if all are busy. `workers` counts them.
+    /// by a worker. If all workers are busy, one more is started. `workers` counts them.
     fn dispatch<'scope>(
         &'scope self,
         job: Job,

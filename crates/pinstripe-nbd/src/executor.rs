@@ -12,7 +12,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::Space;
 
-/// Reads from this length on are looked at for holes: below, asking costs more than sending.
+/// The least length of reads for which holes are searched: below it, asking costs more than
+/// sending.
 const HOLES_FROM_BYTES: u32 = 64 << 10;
 /// The chunks of one reply; the rest counts as data.
 const CHUNKS: usize = 64;
@@ -193,8 +194,8 @@ impl RequestExecutor<'_> {
         Ok(Packet::Short(reply))
     }
 
-    /// The first `most` runs of a range no longer than a request, of which no two neighbours are
-    /// alike.
+    /// The first `most` runs of a range no longer than a request. Neighbouring runs are of
+    /// different kinds.
     fn runs(&self, range: Range<u64>, most: usize) -> Result<Vec<Extent>> {
         let mut runs: Vec<Extent> = Vec::new();
         let mut at = range.start;

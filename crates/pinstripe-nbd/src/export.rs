@@ -83,13 +83,13 @@ pub(super) enum Event {
 }
 
 impl Export {
-    /// Serves a device under a name; the empty one is what clients get that name none. Holes are
-    /// not told, and zeros are written.
+    /// Serves a device under a name; clients that give no name get the export with the empty name.
+    /// Holes are not reported, and zeros are written.
     pub fn new(name: impl Into<String>, device: SharedDevice) -> Self {
         Export::of(name.into(), Target::Plain(device))
     }
 
-    /// The same for a device that knows of holes.
+    /// The same for a device with holes.
     pub fn sparse(name: impl Into<String>, device: Arc<dyn Sparse>) -> Self {
         Export::of(name.into(), Target::Sparse(device))
     }
@@ -119,8 +119,8 @@ impl Export {
         Export { is_rotational: true, ..self }
     }
 
-    /// Does not offer TRIM, for a device that frees nothing by it. A client that trims all the same
-    /// is answered, and nothing happens.
+    /// Does not offer TRIM, for a device that frees nothing by it. A client that trims anyway gets
+    /// a success without effect.
     #[must_use]
     pub fn without_trim(self) -> Self {
         Export { trims: false, ..self }
@@ -170,7 +170,7 @@ impl Export {
         }
     }
 
-    /// What clients are told of it, with the present length.
+    /// The description for clients, with the present length.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a name that is too long; those of the device.
@@ -191,7 +191,7 @@ impl Export {
         })
     }
 
-    /// The run at the beginning of a range: data, where nothing is known of holes.
+    /// The run at the beginning of a range; without holes it is data.
     pub(super) fn run(&self, range: Range<u64>) -> Result<Run> {
         match &self.device {
             Target::Plain(_) => Ok(Run { bytes: range.end - range.start, is_hole: false }),
@@ -199,7 +199,7 @@ impl Export {
         }
     }
 
-    /// Whether it knows of holes.
+    /// Whether the device can have holes.
     pub(super) fn knows_holes(&self) -> bool {
         matches!(self.device, Target::Sparse(_))
     }

@@ -1,9 +1,9 @@
 //! Deciding whether a connection's requests are worth a hand-over to a worker.
 //!
 //! Waking a worker costs more than copying a page, and a device may take a microsecond or a tenth
-//! of a second. So it is measured: after so many quick requests in a row the reader of the
-//! connection carries out the next ones itself, until one is slow. A slow one may thus hold up
-//! others of its connection, but no more than one in [`CONFIDENCE`].
+//! of a second. So it is measured: after a number of quick requests in a row, the reader of the
+//! connection carries out the next ones itself, until one is slow. A slow one may thus delay others
+//! of its connection, but at most one in [`CONFIDENCE`].
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ impl InlineHeuristic {
         if after - before > QUICK {
             quick.store(0, Ordering::Relaxed);
         } else if so_far < CONFIDENCE {
-            // Of several workers that count at once, one may be forgotten.
+            // If several workers count at once, one count may be lost.
             quick.store(so_far + 1, Ordering::Relaxed);
         }
     }

@@ -11,12 +11,12 @@
 //! it queues it, so that every queued request can be carried out. Workers are started when there is
 //! work for them. A reply goes into the send queue; one thread at a time sends all that is in it.
 //!
-//! Invariants: no request is lost or answered twice, except those of a client that is gone; flush
-//! makes durable what was answered on any connection before, since all of them end in the one
-//! device; memory for requests is bounded over all connections, and each has no more than a share
-//! of it; a client that neither sends nor takes what it should, within the timeouts of the
-//! [`Settings`], is disconnected, and so is one that violates the protocol; other clients do not
-//! notice.
+//! Invariants: no request is lost or answered twice, except those of a client that has
+//! disconnected; flush makes durable all writes that were answered before on any connection,
+//! because all connections use one device; memory for requests is bounded over all connections, and
+//! each has at most its share; a client that neither sends nor receives within the timeouts of the
+//! [`Settings`] is disconnected, and so is a client that violates the protocol; other clients are
+//! not affected.
 //!
 //! Never here: the bytes of the protocol ([`protocol`]), and access control: a client that reaches
 //! the socket may do all that the export allows.

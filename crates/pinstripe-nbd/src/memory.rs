@@ -15,9 +15,9 @@ use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::AlignedBuf;
 use pinstripe_io::device::buffer::BUFFER_ALIGN;
 
-/// Room before the data, in which a reply has its head; a page, so that the data begin on one.
+/// Room before the data for the head of a reply; a page, so that the data begin on one.
 pub(super) const HEAD_ROOM: usize = BUFFER_ALIGN;
-/// Sizes of buffers: so many doublings of a page, up to the longest request.
+/// The number of sizes of buffers: each doubles the one before, from a page to the longest request.
 const CLASSES: usize = (REQUEST_BYTES_MAX as usize / BUFFER_ALIGN).ilog2() as usize + 1;
 
 /// The memory of a server.
@@ -50,7 +50,7 @@ pub(super) struct Buffer {
     share: Arc<Share>,
 }
 
-/// The size of buffers for so many bytes of data: a class, and what a buffer takes.
+/// The class of buffers for `bytes` bytes of data, and the memory of one buffer.
 fn class_of(bytes: usize) -> (usize, usize) {
     let pages = bytes.div_ceil(BUFFER_ALIGN).max(1).next_power_of_two();
     (pages.ilog2() as usize, pages * BUFFER_ALIGN + HEAD_ROOM)
@@ -85,7 +85,7 @@ impl Memory {
 }
 
 impl Share {
-    /// A buffer for so many bytes of data, at most those of the longest request, if there is one.
+    /// A buffer for `bytes` bytes of data, at most those of the longest request, if one is free.
     pub fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Buffer> {
         self.take_from(self.memory.state(), bytes).ok()
     }
@@ -123,7 +123,7 @@ impl Share {
 }
 
 impl State {
-    /// Memory of a class, if some lies ready; if not, there is room to make it.
+    /// Free memory of a class, if any; if not, there is room to allocate it.
     fn pop(&mut self, class: usize, limit: usize) -> Option<AlignedBuf> {
         let ready = self.free[class].pop();
         match &ready {
@@ -134,7 +134,7 @@ impl State {
         ready
     }
 
-    /// Throws away what lies ready, the longest first, until all is within the limit.
+    /// Frees unused memory, the longest first, until all is within the limit.
     fn make_room(&mut self, limit: usize) {
         for free in self.free.iter_mut().rev() {
             while self.taken + self.ready > limit

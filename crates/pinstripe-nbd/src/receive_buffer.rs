@@ -57,7 +57,7 @@ impl<'a> ReceiveBuffer<'a> {
             .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))
     }
 
-    /// Whether so many bytes are there.
+    /// Whether this many bytes are in the buffer.
     pub fn holds(&self, bytes: usize) -> bool {
         self.end - self.start >= bytes
     }
@@ -106,7 +106,7 @@ impl<'a> ReceiveBuffer<'a> {
         Ok(())
     }
 
-    /// Throws so many bytes away.
+    /// Discards this many bytes.
     ///
     /// # Errors
     /// As of [`take`](Self::take).

@@ -46,7 +46,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens there;
-    /// [`Kind::Exists`] when a path is no socket; otherwise as the system says.
+    /// [`Kind::Exists`] if a path is not a socket; otherwise as the system says.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(Kind::Usage, "no address to listen at"));
@@ -188,7 +188,7 @@ impl Connections {
             let left = deadline.saturating_duration_since(clock::monotonic());
             if left.is_zero() {
                 sockets.values().for_each(|it| _ = shutdown(it, Shutdown::Both));
-                return; // Their threads are waited for all the same.
+                return; // Their threads are still waited for.
             }
             sockets = wait_timeout(&self.gone, sockets, left);
         }

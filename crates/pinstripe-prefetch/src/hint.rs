@@ -18,7 +18,7 @@ use crate::planner::Hint;
 /// Reads a hint, and the offset from which it holds. A NUL byte ends it.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what is no hint.
+/// [`Kind::Usage`] for an unknown hint.
 pub fn parse(text: &[u8]) -> Result<(Hint, u64)> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let wrong = |what: String| Error::new(Kind::Usage, what);
@@ -69,9 +69,9 @@ fn bytes(word: &str) -> Result<u64, String> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        _ => return Err(format!("'{word}' is no number of bytes")),
+        _ => return Err(format!("'{word}' is not a number of bytes")),
     };
-    let number = u64::from_str(digits).map_err(|_| format!("'{word}' is no number of bytes"))?;
+    let number = u64::from_str(digits).map_err(|_| format!("'{word}' is not a number of bytes"))?;
     number.checked_mul(1 << factor).ok_or_else(|| out_of_range(word))
 }
 

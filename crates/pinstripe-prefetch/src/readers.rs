@@ -32,14 +32,14 @@ struct Object {
     last: AtomicU64,
 }
 
-/// What is known of the readers of one object.
+/// The readers of one object, as far as they are known.
 #[derive(Debug, Clone)]
 pub struct ReadersOfObject {
     /// The object.
     pub object: u64,
     /// Its streams, the one that was read last first.
     pub streams: Vec<StreamStatus>,
-    /// What was read of it and planned, since it is remembered.
+    /// The counts of its reads and plans, since it is remembered.
     pub counts: ReadCounts,
     /// Bytes planned and neither read nor dropped.
     pub outstanding: u64,
@@ -70,12 +70,12 @@ impl Readers {
         planner.read(since(self.began).as_nanos() as u64, range, found)
     }
 
-    /// Takes in what a program says of its reads from an offset on.
+    /// Receives a program's hint about its reads from an offset on.
     pub fn hint(&self, object: u64, bounds: Bounds, hint: Hint, next: u64) -> FetchPlan {
         lock(&self.object(object, bounds).planner).hint(hint, next)
     }
 
-    /// What is known of the readers of at most `most` objects, the one that was read last first.
+    /// The readers of at most `most` objects, beginning with the object that was read last.
     pub fn report(&self, most: usize) -> Vec<ReadersOfObject> {
         let objects = lock(&self.objects);
         let mut latest: Vec<(u64, u64, Arc<Object>)> = objects

@@ -89,10 +89,10 @@ impl Cluster {
     pub fn id(&self) -> Result<String> {
         // A UUID as text, and a NUL.
         let mut id = [0_u8; 37];
-        // SAFETY: the handle is connected, and so many bytes of the buffer may be written.
+        // SAFETY: the handle is connected, and the buffer has this many bytes to write to.
         let filled =
             unsafe { (self.library.cluster_fsid)(self.handle, id.as_mut_ptr().cast(), id.len()) };
-        check(filled, "cannot ask for its id", &self.shown)?;
+        check(filled, "cannot get its id", &self.shown)?;
         let end = id.iter().position(|byte| *byte == 0).unwrap_or(id.len());
         Ok(String::from_utf8_lossy(&id[..end]).into_owned())
     }
@@ -118,7 +118,10 @@ impl Cluster {
         if made == -libc::ENOENT {
             return Err(Error::new(Kind::NotFound, format!("there is no pool '{pool}'"))
                 .at(&shown)
-                .advice(format!("'ceph osd pool ls' has those that there are; to make it: 'ceph osd pool create {pool}'")));
+                .advice(format!(
+                    "'ceph osd pool ls' lists the pools; to create it: \
+                     'ceph osd pool create {pool}'"
+                )));
         }
         check(made, "cannot open the pool", &shown)?;
         // SAFETY: the context was just made and no other thread has it yet.
@@ -168,8 +171,8 @@ impl Pool {
             let length = piece.len().min(PIECE_BYTES);
             let start = piece.as_mut_ptr().cast::<c_char>();
             let at = offset + done as u64;
-            // SAFETY: the context is valid, the name ends with a NUL, and so many bytes of the
-            // buffer may be written until the call returns.
+            // SAFETY: the context is valid, the name ends with a NUL, and the buffer has this many
+            // bytes to write to until the call returns.
             let read =
                 unsafe { (self.library().read)(self.handle, name.as_ptr(), start, length, at) };
             check(read, "cannot read", &self.of(object))?;
@@ -214,7 +217,7 @@ impl Pool {
         check(put, "cannot write", &self.of(object))
     }
 
-    /// Makes an object with this content. Of several who do so at once, one succeeds.
+    /// Creates an object with this content. If several callers do so at once, one succeeds.
     ///
     /// # Errors
     /// [`Kind::Exists`] when there is one; as [`replace`](Self::replace).
@@ -233,7 +236,7 @@ impl Pool {
         check(made, "cannot make", &self.of(object))
     }
 
-    /// Removes an object, also of a pool that is full; it is no error when there is none.
+    /// Removes an object, even in a full pool; a missing object is not an error.
     ///
     /// # Errors
     /// As the cluster says.
@@ -250,8 +253,8 @@ impl Pool {
         }
     }
 
-    /// Carries out what `fill` puts into an operation, all of it or nothing. A full pool says so:
-    /// without being told otherwise clients wait until it has room.
+    /// Carries out the calls that `fill` puts into an operation, all or none. A full pool is
+    /// reported: without this flag, clients wait until it has room.
     fn operate(&self, name: &CStr, fill: impl FnOnce(Handle)) -> c_int {
         const FULL_TRY: c_int = 64;
         let library = self.library();
@@ -282,8 +285,9 @@ impl Pool {
         Ok(bytes)
     }
 
-    /// Shows the name of every object of the namespace, in no order, as long as `show` says so. One
-    /// that is made or removed meanwhile may be shown or not. Names that are no text are passed over.
+    /// Shows the name of every object of the namespace, in no order, as long as `show` returns
+    /// true. An object that is created or removed meanwhile may be shown or not. Names that are not
+    /// UTF-8 are skipped.
     ///
     /// # Errors
     /// [`Kind::Unanswered`] after the deadline; as the cluster says.
@@ -348,12 +352,12 @@ pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
         let what = format!("{what}: it did not answer in time");
         return Err(Error::new(Kind::Unanswered, what)
             .at(place)
-            .advice("look at 'ceph -s' there, and whether its addresses are reached from here"));
+            .advice("check 'ceph -s' there, and that its addresses can be reached from here"));
     }
     let error = Error::io(what, place, std::io::Error::from_raw_os_error(-returned));
     Err(match -returned {
         libc::EPERM => error.advice(
-            "the rights of this user do not go so far: a member needs 'allow rw' on its namespace and \
+            "this user lacks rights: a member needs 'allow rw' on its namespace and \
              on those below it, see 'ceph auth get'",
         ),
         _ => error,

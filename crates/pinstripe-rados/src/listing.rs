@@ -1,5 +1,5 @@
-//! All names of a namespace. A pool keeps its objects in placement groups, of which each is asked, even
-//! those that have nothing of the namespace: so slices of the pool are gone through side by side.
+//! All names of a namespace. A pool keeps its objects in placement groups. Each group is asked,
+//! even those without an object of the namespace: so slices of the pool are listed in parallel.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::{null, null_mut};
@@ -40,8 +40,8 @@ impl<'p> Cursor<'p> {
         unsafe { (library.object_list_cursor_cmp)(context, self.handle, other.handle) < 0 }
     }
 
-    /// Has a call say where to go on. Whether it changes the cursor or gives another one in its place
-    /// differs from version to version.
+    /// Lets a call set the next position. Whether it changes the cursor or returns another one
+    /// differs between versions.
     fn moved_by<T>(&mut self, call: impl FnOnce(*mut Handle) -> T) -> T {
         let before = self.handle;
         let returned = call(&raw mut self.handle);
@@ -61,8 +61,8 @@ impl Drop for Cursor<'_> {
     }
 }
 
-/// The names of all objects of the pool's namespace, in no order. One that is made or removed
-/// meanwhile may be among them or not. Names that are no text are passed over.
+/// The names of all objects of the pool's namespace, in no order. An object that is created or
+/// removed meanwhile may be among them or not. Names that are not UTF-8 are skipped.
 ///
 /// # Errors
 /// As the cluster says.
@@ -101,18 +101,19 @@ fn names_of(pool: &Pool, slice: usize) -> Result<Vec<String>> {
         let filter: *const c_char = null();
         let listed: c_int = next.moved_by(|next| {
             let context = pool.handle();
-            // SAFETY: the context and the cursors are valid, and so many results may be written.
+            // SAFETY: the context and the cursors are valid, and there is room for this many
+            // results.
             unsafe { (library.object_list)(context, from, to, PAGE, filter, 0, results, next) }
         });
         check(listed, "cannot list", pool.shown())?;
         let listed = listed as usize;
         for object in page.iter().take(listed) {
             let (start, bytes) = (object.name.cast::<u8>(), object.name_bytes);
-            // SAFETY: the call filled so many, each with a name of so many bytes.
+            // SAFETY: the call filled this many results, each with a name of this length.
             let name = unsafe { std::slice::from_raw_parts(start, bytes) };
             names.extend(std::str::from_utf8(name).ok().map(str::to_owned));
         }
-        // SAFETY: the call filled so many, which are not used again.
+        // SAFETY: the call filled this many results, which are not used again.
         unsafe { (library.object_list_free)(listed, page.as_mut_ptr()) };
     }
     Ok(names)

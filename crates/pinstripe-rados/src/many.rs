@@ -7,8 +7,8 @@ use pinstripe_member::goes_on;
 /// Objects that are asked for side by side: a cluster takes as long for one as for many.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// What `ask` answers for each of these, in order. The caller's thread asks, too, and reports that
-/// the call goes on.
+/// The answers of `ask` for these names, in order. The caller's thread asks, too, and reports that
+/// the call is alive.
 pub(crate) fn side_by_side<N: Sync, T: Send>(names: &[N], ask: impl Fn(&N) -> T + Sync) -> Vec<T> {
     let run = |task: &(dyn Fn(usize) + Sync)| {
         let task = |at| {

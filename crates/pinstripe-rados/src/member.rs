@@ -6,9 +6,10 @@
 //!                                every room, since listing a namespace goes through all of it
 //! namespace NAMESPACE/parts      the pieces of extents that are longer than one request takes
 //! ```
-//! An object is made by one exclusive create, so it appears whole and has one winner. A longer extent
-//! is written in parts first, under a name of its own for each writer; then an object that names the
-//! parts is made. What was answered is durable on as many disks as the pool has copies.
+//! An object is created by one exclusive create, so it appears complete and only one writer
+//! succeeds. A longer extent is written in parts first, under a name of its own for each writer;
+//! then an object that names the parts is created. Answered writes are durable on as many disks as
+//! the pool has copies.
 //!
 //! Invariant: an object that begins with [`MAGIC`] names parts; an extent whose own bytes begin so is
 //! always written in parts.
@@ -32,7 +33,7 @@ use crate::many::side_by_side;
 /// The longest extent in one object: those of packs have at most 64 MiB and their checksums.
 const WHOLE_MAX_BYTES: usize = 72 << 20;
 const _: () = assert!(WHOLE_MAX_BYTES <= PIECE_BYTES);
-/// What is read of a small extent before its length is known.
+/// The bytes read from a small extent before its length is known.
 const SHORT_BYTES: u64 = 256 << 10;
 /// Extents that are sealed side by side, and the length that those of packs should not exceed.
 const LANES: usize = 8;
@@ -273,17 +274,17 @@ impl Member for RadosMember {
             Err(error) if error.kind() == Kind::Corrupt => None,
             found => found?,
         };
-        // The extent goes first: one that is there is whole.
+        // The extent goes first: an existing extent is complete.
         pool.remove(&object).map_err(self.pools.at(name))?;
         manifest.map_or(Ok(()), |it| self.pools.remove_parts(&it).map_err(self.pools.at(name)))
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(()) // What was answered is durable.
+        Ok(()) // Answered writes are durable.
     }
 
     fn sweep(&self) -> Result<u64> {
-        Ok(0) // Of parts that nothing names it is not known whether their writer lives.
+        Ok(0) // Parts without an object that names them may have a live writer.
     }
 
     fn caps(&self) -> Caps {
@@ -396,7 +397,7 @@ impl ExtentWriter for RadosWriter {
 impl Drop for RadosWriter {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.as_ref().filter(|parts| !parts.is_named) {
-            // What cannot be removed now stays, and nothing names it.
+            // Parts that cannot be removed now stay, and no object names them.
             let _ = self.pools.remove_parts(&parts.manifest);
         }
     }

@@ -1,20 +1,19 @@
 //! Lasting changes in a history: divisive estimation by energy distance (Matteson and James 2014,
-//! "e-divisive"), which asks nothing of the distribution.
+//! "e-divisive"), which assumes nothing about the distribution.
 //!
-//! A change is believed when chance, that is the same points in other orders, does not come near
-//! it.
+//! A change is accepted if random permutations of the same points rarely give one as large.
 
 use pinstripe_base::random::Noise;
 
-/// A change has at least so many points before it and behind it: a single spike is none.
+/// A change has at least this many points before and after it: a single spike is not a change.
 pub const MIN_SIDE: usize = 3;
 /// Other orders that are tried.
 const ORDERS: usize = 499;
 /// The highest probability of a false change.
 const ALPHA: f64 = 0.05;
 
-/// Places of changes, in order: each is the number of the first point that is different. Eight
-/// points are the fewest in which a change can be told from chance.
+/// Places of changes, in order: each is the number of the first point that is different. At least
+/// eight points are needed to distinguish a change from chance.
 pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
     let mut found = Vec::new();
     let mut segments = vec![(0, history.len())];

@@ -1,17 +1,16 @@
-//! Whole executions against each other. The runs of one execution share one layout of files, one
-//! mood of the disk and one hour: between two executions they are not so many draws but one. What
-//! is compared is one figure of each execution, and the doubt is how far executions of the same lie
-//! apart, from each side and from earlier executions: Student's test on logarithms, with one
-//! variance for all.
+//! Comparison of executions. The runs of one execution share one layout of files, one state of the
+//! disk and one hour, so an execution counts as one sample, whatever the number of its runs. One
+//! figure of each execution is compared. The variance is that between executions, from each side
+//! and from earlier executions: Student's test on logarithms, with one variance for all.
 
 use super::{Basis, Better, Finding, Interval, Verdict};
 
-/// So many executions on each side are judged by themselves.
+/// With this many executions on each side, no earlier ones are needed.
 const ENOUGH: usize = 3;
-/// So many degrees of freedom of earlier executions stand in for a third execution of a side.
+/// With this many degrees of freedom, earlier executions replace a third execution of a side.
 const KNOWN: usize = 5;
 
-/// How far executions of the same lie apart: what earlier ones say.
+/// The spread between executions of the same, from earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spread {
     /// The sum of the squared deviations of logarithms from the mean of their stretch.
@@ -40,8 +39,8 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Judges executions of a candidate against those of a baseline, one value of each. A verdict needs
-/// three executions a side, or two a side where `earlier` ones say how far they lie apart. Of fewer
-/// it is an [estimate](Finding::Estimate), with an interval where the spread is known at all.
+/// three executions on each side, or two if `earlier` executions give the spread. With fewer, the
+/// result is an [estimate](Finding::Estimate), with an interval if the spread is known at all.
 pub fn judge_executions(
     candidate: &[f64],
     baseline: &[f64],
@@ -117,7 +116,7 @@ fn outside(t: f64, freedom: usize) -> f64 {
     (1.0 - inside).clamp(0.0, 1.0)
 }
 
-/// The `t` beyond which this share lies.
+/// The quantile `t` with this share beyond it.
 fn t_beyond(share: f64, freedom: usize) -> f64 {
     let halve = |(low, high): (f64, f64), _| {
         let middle = (low + high) / 2.0;

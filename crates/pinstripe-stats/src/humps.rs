@@ -1,16 +1,16 @@
-//! Whether samples fall into two heaps: then neither a median nor an interval tells the whole of
-//! them, and the reader has to be told.
+//! Whether samples have two modes: then a median and an interval do not describe them, and the
+//! reader must know.
 //!
-//! The largest gap between neighbours is held against what the flattest distribution with one heap,
-//! the uniform one, would show by chance: the spacings of `n` such samples are `n - 1` parts of
-//! their range, of which a certain one is larger than a share `g` with the chance
-//! `(1 - g)^(n - 2)`.
+//! The largest gap between neighbours is compared with the gap that the flattest distribution with
+//! one mode, the uniform one, would have by chance: the spacings of `n` such samples are `n - 1`
+//! parts of their range, and a given one is larger than a share `g` with the chance `(1 - g)^(n -
+//! 2)`.
 
 use super::summary::quantile_of_sorted;
 
-/// A heap has at least so many samples: fewer are stray ones.
+/// A mode has at least this many samples: fewer are outliers.
 const FEWEST: usize = 3;
-/// Of fewer samples nothing is said.
+/// With fewer samples there is no answer.
 const SAMPLES: usize = 8;
 /// The chance of two heaps where there is one.
 const ALPHA: f64 = 0.01;

@@ -1,10 +1,10 @@
-//! Intervals of medians by order statistics: of `n` samples the median lies between the k-th from
+//! Intervals of medians by order statistics: the median is between the k-th of `n` samples from
 //! below and the k-th from above with a chance that follows from `n` and `k` alone, whatever the
 //! distribution. Between two neighbouring ranks the ends are interpolated (Hettmansperger and
 //! Sheather 1986), so that the stated level is met for every number of samples from six on.
 //!
-//! Invariant: an interval says its level, and covers at least as often as that. Of fewer samples
-//! than six it goes from the smallest to the largest, and its level is what that number allows.
+//! Invariant: an interval states its level, and its coverage is at least that. With fewer than six
+//! samples it extends from the smallest to the largest, and its level is what that number allows.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub const LEVEL: f64 = 0.95;
 const COMPUTED: f64 = 0.96;
 /// The level of each of the two intervals from which that of a ratio is put together.
 const PART: f64 = 0.93;
-/// So many samples of each lot, and the interval of a ratio is of the full level.
+/// With this many samples of each lot, the interval of a ratio has the full level.
 const RATIO_FULL: usize = 4;
 
 /// The interval of the true value, as far as the samples say.
@@ -28,7 +28,7 @@ pub struct Interval {
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// The probability that the true value lies in it; files of older versions do not say.
+    /// The probability that it contains the true value; files of older versions lack it.
     #[serde(default = "usual_level")]
     pub level: f64,
 }
@@ -79,7 +79,7 @@ pub fn median_interval(samples: &[f64]) -> Option<Interval> {
     Some(Interval { level: if found.level >= COMPUTED { LEVEL } else { found.level }, ..found })
 }
 
-/// The interval of the median of ratios of which these are the logarithms.
+/// The interval of the median of ratios with these logarithms.
 pub(super) fn median_of_ratios(logs: &[f64]) -> Option<Interval> {
     Some(median_interval(logs)?.map(f64::exp))
 }

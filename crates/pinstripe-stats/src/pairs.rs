@@ -1,10 +1,10 @@
 //! The comparison of two variants that took turns: a disturbance that both meet at the same time,
 //! such as a slow minute of the disk, cancels out.
 //!
-//! What is shown is the median of the ratios in each round, with its interval; whether it is chance
-//! says the test of signed ranks (Wilcoxon 1945) on their logarithms. A race is decided by the
-//! interval that belongs to that test (Tukey), which can be had for any level: it leaves out what
-//! the test would reject.
+//! The result is the median of the ratios in each round, with its interval; the test of signed
+//! ranks (Wilcoxon 1945) on their logarithms decides whether it is chance. A race is decided by the
+//! interval that belongs to that test (Tukey), which exists for any level: it leaves out the values
+//! that the test would reject.
 
 use super::order::median_of_ratios;
 use super::rank::{doubled_ranks, upper_tail};
@@ -12,7 +12,7 @@ use super::{Basis, Better, Finding, Interval, Verdict};
 
 /// More pairs are not counted out.
 const MOST_EXACT: usize = 60;
-/// Of fewer pairs chance could have made it even if one side won all of them.
+/// With fewer pairs, the result could be chance even if one side won all of them.
 const FEWEST: usize = 6;
 
 /// The comparison of the first sides of pairs with the second ones.
@@ -97,7 +97,7 @@ fn means_outside(count: usize, level: f64) -> Option<usize> {
     outside.count().checked_sub(1)
 }
 
-/// Beyond which so much of the normal distribution lies on one side.
+/// The value of the standard normal distribution with this probability beyond it.
 fn normal_beyond(tail: f64) -> f64 {
     let halve = |(low, high): (f64, f64), _| {
         let middle = (low + high) / 2.0;
@@ -135,7 +135,7 @@ fn signed_ranks(numbers: &[f64]) -> f64 {
     (2.0 * below / 2_f64.powi(ranks.len() as i32)).min(1.0)
 }
 
-/// Of many: nearly normal, with the variance of the ranks as they are tied.
+/// For many pairs: nearly normal, with the variance of the ranks including ties.
 fn approximate(doubled_ranks: &[u64], smaller: u64) -> f64 {
     let sum = doubled_ranks.iter().sum::<u64>() as f64 / 2.0;
     let squares: f64 = doubled_ranks.iter().map(|it| (*it as f64 / 2.0).powi(2)).sum();

@@ -1,5 +1,5 @@
-//! The test whether one lot of samples lies higher than another: the rank sum test of Mann and
-//! Whitney (1947).
+//! The test whether one lot of samples tends to be higher than another: the rank sum test of Mann
+//! and Whitney (1947).
 //!
 //! Few samples are counted out exactly, ties and all; many are left to the normal approximation
 //! with corrections for ties and continuity.

@@ -1,4 +1,4 @@
-//! The middle of some samples, and how far they lie apart.
+//! The median and the spread of samples.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +27,8 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     quantile(samples, 0.5)
 }
 
-/// The quantile `q`, from 0 to 1, with straight lines between the samples: type 7 of Hyndman and
-/// Fan (1996), which R and NumPy take unless told otherwise. None of none.
+/// The quantile `q`, from 0 to 1, with linear interpolation between the samples: type 7 of Hyndman
+/// and Fan (1996), the default of R and NumPy. `None` without samples.
 pub fn quantile(samples: &[f64], q: f64) -> Option<f64> {
     (!samples.is_empty()).then(|| quantile_of_sorted(&sorted(samples), q))
 }

@@ -1,8 +1,8 @@
 //! The verdict which of two is faster, and by how much. There are three answers: one differs from
-//! the other, which two different methods have to agree on; one is as good as the other within
-//! [`AS_GOOD`], which the whole interval has to show; or it cannot be told.
+//! the other, if two different methods agree; one is as good as the other within [`AS_GOOD`], if
+//! the complete interval is; or the samples cannot decide.
 //!
-//! Of several comparisons that belong together, such as all variants of a group, [`correct`] holds
+//! For several comparisons that belong together, such as all variants of a group, [`correct`] keeps
 //! the chance of one false difference among all of them below [`ALPHA`] (Holm 1979).
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::{Interval, Summary, mann_whitney, ratio_interval};
 /// none.
 pub const ALPHA: f64 = 0.05;
 
-/// A share by which one may be slower and still be as good.
+/// One is as good as the other if it is slower by at most this share.
 pub const AS_GOOD: f64 = 0.03;
 
 /// Which values are the better ones.
@@ -40,7 +40,7 @@ pub enum Finding {
     /// did not tell this from [`Finding::AsGood`].
     #[serde(alias = "no_difference")]
     CannotTell,
-    /// No result of so few runs could be told from chance.
+    /// Too few runs: no result could be significant.
     TooFewRuns,
     /// Too few executions to judge by: a ratio with its doubt, and no verdict.
     Estimate,
@@ -55,7 +55,7 @@ pub enum Basis {
     Runs,
     /// Rounds in which both ran undisturbed.
     Rounds,
-    /// Rounds of which some disturbed both alike.
+    /// Rounds, some of them disturbed: the disturbance met both alike.
     DisturbedRounds,
     /// Whole executions.
     Executions,
@@ -76,13 +76,13 @@ pub struct Verdict {
     pub p: Option<f64>,
     /// Runs, rounds or executions of the candidate and of the baseline.
     pub runs: (usize, usize),
-    /// What was counted.
+    /// The unit of `runs`.
     #[serde(default)]
     pub basis: Basis,
 }
 
 impl Verdict {
-    /// Concludes from its ratio, interval and probability, in a family of so many comparisons.
+    /// Concludes from its ratio, interval and probability, in a family of this many comparisons.
     fn conclude(&mut self, family: usize) {
         let can_differ = self.least_p() * family as f64 <= ALPHA;
         self.finding = match (self.interval, self.p) {
@@ -101,7 +101,7 @@ impl Verdict {
         };
     }
 
-    /// The smallest probability that so many repetitions can have: that of lots which do not
+    /// The smallest probability that this number of repetitions can have: that of lots that do not
     /// overlap, and of rounds that one side won all of.
     fn least_p(&self) -> f64 {
         let (n, m) = self.runs;
@@ -140,8 +140,8 @@ pub fn correct(verdicts: &mut [&mut Verdict]) {
     }
 }
 
-/// The rounds that a family of so many comparisons needs until one that wins all of them is told
-/// from chance.
+/// The number of rounds that a family of this many comparisons needs until winning all rounds is
+/// significant.
 pub fn rounds_to_tell_apart(family: usize) -> usize {
     1 + (family.max(1) as f64 / ALPHA).log2().ceil() as usize
 }

@@ -52,7 +52,7 @@ pub fn is_root() -> bool {
 
 /// Set by `cargo xtask soak whole`: long tests run all that they have.
 const WHOLE: &str = "PINSTRIPE_WHOLE";
-/// So many times the seeds and cases of the test command are run by `cargo xtask soak whole`.
+/// `cargo xtask soak whole` multiplies the seeds and cases of the test command by this.
 const WHOLE_TIMES: u32 = 4;
 
 /// Whether long tests are to run all that they have, and not the share of the test command.
@@ -67,13 +67,13 @@ pub fn every(distance: usize) -> usize {
     if is_whole() { 1 } else { distance }
 }
 
-/// How many cases of a property are drawn: so many in the test command.
+/// The number of drawn cases of a property, given the number in the test command.
 pub fn cases(of_the_test_command: u32) -> u32 {
     of_the_test_command * if is_whole() { WHOLE_TIMES } else { 1 }
 }
 
-/// How many of something a test makes: so many in the test command, and all of them in `cargo xtask
-/// soak whole`.
+/// The number of things that a test makes: the first in the test command, and all of them in `cargo
+/// xtask soak whole`.
 pub fn count(of_the_test_command: usize, whole: usize) -> usize {
     if is_whole() { whole } else { of_the_test_command }
 }

@@ -8,7 +8,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 
 use crate::{is_root, skipped};
 
-/// The network of one machine that is none.
+/// The network of a simulated machine.
 #[derive(Debug)]
 pub struct Network {
     space: OwnedFd,
@@ -34,7 +34,8 @@ impl Network {
         })
     }
 
-    /// Takes its interface down or up: nothing comes through, and neither end is told.
+    /// Takes its interface down or up: while it is down nothing passes, and neither end is
+    /// notified.
     ///
     /// # Panics
     /// When the system refuses.
@@ -44,7 +45,7 @@ impl Network {
     }
 }
 
-/// Works on a thread with a network of its own, to which so many others are joined: with the addresses
+/// Works on a thread with a network of its own, joined to `count` others with the addresses
 /// 10.77.1.2, 10.77.2.2 and so on.
 pub fn in_own_networks(test: &str, count: usize, work: impl FnOnce(&[Network]) + Send) {
     if !is_root() {
@@ -55,7 +56,7 @@ pub fn in_own_networks(test: &str, count: usize, work: impl FnOnce(&[Network]) +
             let made = leave().and_then(|_| (1..=count).map(joined).collect::<Option<Vec<_>>>());
             match made {
                 Some(networks) => work(&networks),
-                None => skipped(test, "networks cannot be made here: it takes ip(8) and veth"),
+                None => skipped(test, "networks cannot be made here: ip(8) and veth are needed"),
             }
         });
         done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -1,4 +1,4 @@
-//! A proxy between a client of HTTP and its server: it counts requests, takes time, and lies.
+//! A proxy between a client of HTTP and its server: it counts requests, delays and falsifies them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ pub struct Asked {
     pub is_create: bool,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 pub enum Fate {
     /// It is carried out and answered.
     Pass,
@@ -33,7 +33,7 @@ pub enum Fate {
     Answer(u16, String),
     /// The same with lines of its own in the head, as `Location: http://...`.
     AnswerWith(u16, Vec<String>, String),
-    /// It is carried out, and the answer ends after so many bytes of its body.
+    /// It is carried out, and the answer ends after this many bytes of its body.
     Truncate(usize),
     /// It is carried out, and one bit of the answer's body is wrong.
     FlipAnswer,
@@ -218,7 +218,7 @@ fn say(
     }
 }
 
-/// Gives the client its answer; returns whether the connection goes on.
+/// Gives the client its answer; returns whether the connection continues.
 fn answer_with(client: &mut TcpStream, mut answer: Message, fate: &Fate) -> std::io::Result<bool> {
     let keep = match fate {
         Fate::DropAnswer => return Ok(false),

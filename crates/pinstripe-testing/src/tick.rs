@@ -1,14 +1,14 @@
-//! The ticks of the clock by which file systems stamp changes.
+//! The ticks of the clock for the time stamps of file systems.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Waits until that clock has passed the present time, some milliseconds: what was changed before is
-/// older than what the clock tells from then on, so that a backup may take it over unread.
+/// Waits until that clock has passed the present time, some milliseconds: earlier changes then are
+/// older than any later time of the clock, so that a backup may reuse them unread.
 ///
-/// One tick is not enough. It sets the clock to the last multiple of its period, which may lie
-/// behind a time stamp that was taken finely just before it.
+/// One tick is not enough. It sets the clock to the last multiple of its period, which may be
+/// before a finer time stamp that was taken just before it.
 pub fn await_tick() {
     let told = |clock| {
         let now = clock_gettime(clock);

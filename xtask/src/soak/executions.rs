@@ -16,9 +16,9 @@ const EXECUTIONS: usize = 40;
 const PAIRS: usize = 100;
 /// Executions of each side.
 const SIDE: usize = 3;
-/// Of so many verdicts one may be wrong.
+/// One verdict in this number may be wrong.
 const OF: usize = 20;
-/// What is executed: writes over files that are there, and reads anywhere.
+/// The command: writes over existing files, and random reads.
 const CASE: [&str; 7] = [
     "run",
     "fileio",

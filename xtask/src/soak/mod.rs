@@ -1,20 +1,20 @@
 //! `cargo xtask soak [--seeds N] [--from S]`: the stress test of the library with many seeds, and
 //! `cargo xtask soak split`: a split that is far larger than its memory. `cargo xtask soak lab`:
 //! verdicts on devices that take a known time; `cargo xtask soak readers`: a mount read at random
-//! places by several readers. Without any word, all of these. `cargo xtask soak
-//! hostile [--seeds N] [--from S]`: members that lie, and every verb beside them. `cargo xtask soak
-//! stories [--seeds N] [--from S]`: short stories that follow from their seeds in all, in release.
-//! `cargo xtask soak pairs`: every verb beside every other one, with the real command or simulated.
-//! `cargo xtask soak record [--seeds N] [--from S]`: takes that are killed, whose power is cut, and
-//! that others wrote; 60 seeds.
-//! `cargo xtask soak buckets [--seconds N]`: hosts that are killed, gc beside them, one bucket; an hour.
-//! `cargo xtask soak quick` runs `lab quick` again and again and compares its advice: half an hour,
-//! on a machine that does nothing else. `cargo xtask soak executions [--count N] [--dir DIR]` judges
-//! executions of one command on this disk, which are all the same: six minutes. `cargo xtask soak
-//! tune [--pairs N] [--dir DIR] [--knobs FILE] [--source TREE]` runs `lab tune`, and jobs with and without
-//! what it advises. `cargo xtask soak whole` runs the tests of which the test command runs a share: a fault at each step instead of
-//! every fifth or third, and four times the seeds and cases. `cargo xtask soak loom` tries the orders of
-//! the threads of the recorder's ring and of the pool of workers.
+//! places by several readers. Without any word, all of these. `cargo xtask soak hostile [--seeds N]
+//! [--from S]`: members that return false data, during every verb. `cargo xtask soak stories
+//! [--seeds N] [--from S]`: short stories that follow completely from their seeds, in release.
+//! `cargo xtask soak pairs`: every verb concurrently with every other one, with the real command or
+//! simulated. `cargo xtask soak record [--seeds N] [--from S]`: takes that are killed, whose power
+//! is cut, and that others wrote; 60 seeds. `cargo xtask soak buckets [--seconds N]`: hosts that
+//! are killed while gc runs, in one bucket; an hour. `cargo xtask soak quick` runs `lab quick`
+//! again and again and compares its advice: half an hour, on a machine that does nothing else.
+//! `cargo xtask soak executions [--count N] [--dir DIR]` judges executions of one command on this
+//! disk, which are all equal: six minutes. `cargo xtask soak tune [--pairs N] [--dir DIR] [--knobs
+//! FILE] [--source TREE]` runs `lab tune`, and jobs with and without its advice. `cargo xtask soak
+//! whole` runs all of the tests that the test command runs in part: a fault at each step instead of
+//! every fifth or third, and four times the seeds and cases. `cargo xtask soak loom` tries the
+//! orders of the threads of the recorder's ring and of the pool of workers.
 //!
 //! The test command runs the first six seeds of the stress test; this runs as many as there is time
 //! for. A seed that fails is named with its story and a shorter one that fails too.
@@ -35,7 +35,7 @@ use crate::workspace::{Result, cargo, root_folder, succeeds};
 /// Seeds when none are asked for.
 const SEEDS: u64 = 1000;
 
-/// Of the recorder: each is a kill, five seconds long.
+/// For the recorder: each seed is a kill, five seconds long.
 const RECORD_SEEDS: u64 = 60;
 
 /// Runs what is asked for; false when something failed.
@@ -89,7 +89,7 @@ fn whole() -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// Hosts that write one bucket and die, on a way to the server that lies, for a while.
+/// Hosts that write to one bucket and are killed, over a connection with faults, for a time.
 fn buckets(args: &[String]) -> Result<bool> {
     let seconds = match args {
         [] => "3600",
@@ -143,7 +143,7 @@ pub(crate) fn range(args: &[String]) -> Result<(u64, u64)> {
             }
         };
         let number = args.next().ok_or_else(|| format!("{option} needs a number"))?;
-        *place = number.parse().map_err(|_| format!("{option}: '{number}' is no number"))?;
+        *place = number.parse().map_err(|_| format!("{option}: '{number}' is not a number"))?;
     }
     let to = from.checked_add(seeds).filter(|_| seeds > 0);
     Ok((from, to.ok_or_else(|| format!("--seeds {seeds} --from {from}: no seeds to run"))?))

@@ -43,7 +43,7 @@ fn real(args: &[String]) -> Result<bool> {
             }
         };
         let number = args.next().ok_or_else(|| format!("{option} needs a number"))?;
-        let _: u64 = number.parse().map_err(|_| format!("{option}: '{number}' is no number"))?;
+        let _: u64 = number.parse().map_err(|_| format!("{option}: '{number}' is not a number"))?;
         test.env(variable, number);
     }
     succeeds(test.current_dir(root_folder()?))
@@ -123,7 +123,7 @@ fn read(file: &Path, pairs: &mut Pairs) {
 }
 
 /// One row for each verb that began: its seeds and calls, the pair with the fewest seeds, and how
-/// often each other verb was beside it.
+/// often it ran concurrently with each other verb.
 fn table(pairs: &Pairs) -> String {
     let verbs: Vec<&String> = {
         let mut verbs: Vec<&String> = pairs.keys().map(|(first, _)| first).collect();

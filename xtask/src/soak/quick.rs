@@ -1,6 +1,7 @@
-//! Whether `lab quick` says the same again: in nine of ten rounds nothing is said that the other
-//! rounds contradict. What is as good but for what the advice itself neglects is no contradiction,
-//! nor is "too close to tell"; how often the very same setting was advised is printed beside.
+//! Whether `lab quick` repeats its advice: in nine of ten rounds, no advice may contradict the
+//! other rounds. Settings that are as good within the share that the advice itself neglects are not
+//! a contradiction, nor is "too close to tell". The output also shows how often the very same
+//! setting was advised.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +14,9 @@ use crate::workspace::{Result, Workspace};
 
 /// Rounds when no others are asked for.
 const ROUNDS: usize = 10;
-/// Of so many rounds one may differ.
+/// One round in this number may differ.
 const OF: usize = 10;
-/// The share by which something may be slower without being passed over, as `advice` has it.
+/// How much slower a setting may be and still be neglected, as in `advice`.
 const NEGLIGIBLE: f64 = 0.03;
 
 /// `--rounds N`, `--dir DIR`, and `--time S`, which is that of `lab quick`.
@@ -43,8 +44,8 @@ struct Round {
     medians: BTreeMap<String, f64>,
 }
 
-/// Runs the rounds, prints what each said of each question, and what of it was said again; false
-/// when that is less than nine of ten.
+/// Runs the rounds, prints the advice of each on each question, and how much of it was repeated;
+/// false when that is less than nine of ten.
 pub fn run(args: &[String]) -> Result<bool> {
     let wish = read(args)?;
     let workspace = Workspace::load()?;
@@ -172,8 +173,8 @@ fn text(said: Option<&Said>) -> String {
     }
 }
 
-/// Whether a round says this, or something whose figure of that round is as good as that of this,
-/// but for what is neglected. A question that it has no answer to is not alike.
+/// Whether a round has this advice, or one whose figure in that round is as good, within the
+/// neglected share. A question without an answer in the round is not alike.
 fn is_alike(round: &Round, question: &str, usual: &str) -> bool {
     let Some(Said { setting, value, .. }) = round.advice.get(question) else { return false };
     let median = |value: &str| round.medians.get(&format!("{question}: {setting} {value}"));

@@ -1,5 +1,5 @@
-//! A source of 16 GiB over three outputs, of which one is then lost: everything is still there, and
-//! neither splitting nor reading takes more memory than it was given.
+//! A source of 16 GiB over three outputs. One of them is lost afterwards: all data is still
+//! readable, and neither splitting nor reading takes more memory than it was given.
 
 use std::fs;
 use std::io::Read;
@@ -53,7 +53,7 @@ pub fn run() -> Result<bool> {
         (verified.code == Some(REPAIRABLE), "verify says that it is not whole"),
         (verified.summary["lost_bytes"] == 0, "a part of the source is lost"),
         (verified.summary["blake3"].is_string(), "verify did not read all"),
-        (verified.summary["blake3"] == split.summary["blake3"], "the source is another one"),
+        (verified.summary["blake3"] == split.summary["blake3"], "the source differs"),
         (split.peak_bytes.max(verified.peak_bytes) <= PEAK_BYTES, "more memory than allowed"),
     ] {
         wrong.extend((!is_so).then_some(what));

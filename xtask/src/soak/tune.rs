@@ -1,7 +1,8 @@
-//! Whether following `lab tune` pays, or costs nothing: split and backup, with its file of knobs and
-//! without, in turns on the directory that it measured. As good is what takes at most 3 % longer, as
-//! in the lab's own advice. A disk makes equal commands differ by more than that, so each pair has a
-//! third execution, again without knobs: what it does to an equal command is no fault of the advice.
+//! Whether following `lab tune` pays, or costs nothing: split and backup, with its file of knobs
+//! and without, in turns on the directory that it measured. A job is as good if it takes at most 3
+//! % longer, as in the lab's own advice. A disk makes equal commands differ by more than that, so
+//! each pair has a third execution, again without knobs: differences between equal commands are not
+//! a fault of the advice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +14,11 @@ use crate::workspace::{Result, Workspace};
 
 /// Pairs when no others are asked for.
 const PAIRS: usize = 20;
-/// Of so many pairs one may be slower.
+/// One pair in this number may be slower.
 const OF: usize = 20;
-/// The share by which something may be slower without being passed over, as `advice` has it.
+/// How much slower a setting may be and still be neglected, as in `advice`.
 const NEGLIGIBLE: f64 = 0.03;
-/// What is split: pages of zeros, and words and random bytes.
+/// The source of the split: pages of zeros, and words and random bytes.
 const SPLIT: &str = "fake:1G,zero=40%,entropy=0.5";
 
 struct Wish {
@@ -162,7 +163,7 @@ fn executed(
 
 fn succeeded(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|error| format!("cannot run pinstripe: {error}"))?;
-    // A tree with files that only root may read is backed up but for these.
+    // A tree with files that only root may read is backed up without these.
     match status.code() {
         Some(0 | 3) => Ok(()),
         _ => Err(format!("{command:?} ended with {status}")),

@@ -50,7 +50,7 @@ pub(super) struct Binary {
     folder: PathBuf,
 }
 
-/// The linting compiler beside this cargo, if it is installed.
+/// The linting compiler next to this cargo, if it is installed.
 pub(super) fn linter() -> Option<PathBuf> {
     let linter = Path::new(cargo().get_program()).with_file_name("clippy-driver");
     [linter, PathBuf::from("clippy-driver")]
@@ -88,8 +88,9 @@ pub(super) fn build(features: &[String], linter: Option<&Path>, is_quick: bool) 
     }
 }
 
-/// What the compiler says about code, as it is to be shown. What has no code of its own is a sum of
-/// such messages, or that `clippy.toml` names something of which this crate knows nothing.
+/// The warnings of the compiler about code, as they are to be shown. A message without a code of
+/// its own is a sum of such messages, or says that `clippy.toml` names something that this crate
+/// does not have.
 fn warning(message: &Value) -> Option<&str> {
     let is_about_code = !message["code"].is_null() || message["level"] == "error";
     message["rendered"].as_str().filter(|_| is_about_code)

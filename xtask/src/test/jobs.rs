@@ -1,5 +1,5 @@
-//! Test programs, several at once: many tests wait, for a disk, a process or a deadline, and what
-//! runs beside them uses the processors meanwhile.
+//! Test programs, several at once: many tests wait, for a disk, a process or a deadline, and
+//! meanwhile others use the processors.
 //!
 //! Invariants: what a job printed is shown in one piece, when it has ended; each job is announced
 //! when it starts, so that one that hangs has a name.
@@ -20,7 +20,7 @@ use crate::workspace::Result;
 const AT_ONCE: usize = 2;
 
 /// The jobs that take longest, and those that mostly wait. They are started first, so that no long
-/// one is left for the end, when nothing runs beside it.
+/// one runs alone at the end.
 const LONGEST: &[&str] = &[
     "pinstripe-cli: test cli",
     "pinstripe: test it",

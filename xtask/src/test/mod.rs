@@ -126,8 +126,8 @@ fn formatting(tally: &mut Tally) {
     }
 }
 
-/// Whether a part of the toolchain is there, or can be had. In a minimal toolchain it is not; where
-/// rustup is absent too, the check is left out, and says so.
+/// Whether a part of the toolchain is installed or can be installed. A minimal toolchain lacks it;
+/// if rustup is absent too, the check is left out with a message.
 fn has_component(name: &str, is_there: impl Fn() -> bool) -> bool {
     is_there() || {
         works(Command::new("rustup").args(["component", "add", name]));

@@ -73,7 +73,7 @@ impl Tally {
     }
 }
 
-/// The number that stands before ` passed` and its like.
+/// The number before ` passed` and the like.
 fn number_before(line: &str, word: &str) -> usize {
     let before = line.split(word).next().unwrap_or_default();
     before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)

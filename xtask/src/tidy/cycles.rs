@@ -1,8 +1,9 @@
 //! Cycles of files: files of one crate that import each other, directly or through others.
 //!
 //! A file imports the file that declares what it names, in a `use` or in a path. A re-export is
-//! followed to the declaration and is no import, unless the file uses the name itself. What a module
-//! takes from the modules below it does not count either: they are parts of it, and use its items.
+//! followed to the declaration and is not an import, unless the file uses the name itself. A
+//! module's imports from the modules below it do not count either: they are parts of it, and use
+//! its items.
 //!
 //! Methods are not seen: `a.b()` names no file.
 

@@ -9,7 +9,7 @@ use super::source::{closed, find, inline_modules, is_word, skip_blanks, skip_col
 pub struct Path {
     /// Its names; `*` is all that a module has.
     pub names: Vec<String>,
-    /// The name by which the file knows it.
+    /// The name that the file uses for it.
     pub alias: String,
     /// Whether a `use` names it.
     pub is_use: bool,
@@ -49,8 +49,8 @@ pub fn paths(code: &[u8]) -> Vec<Path> {
     paths
 }
 
-/// Adds the paths that begin here behind the names `before`, each with the name by which the file
-/// knows it. Returns the end.
+/// Adds the paths that begin here behind the names `before`, each with the name that the file uses
+/// for it. Returns the end.
 fn path_tree(
     code: &[u8],
     start: usize,

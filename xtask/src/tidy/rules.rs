@@ -435,7 +435,7 @@ pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"]
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
-pub const UNUSED_PUBLIC_ITEMS: usize = 256;
+pub const UNUSED_PUBLIC_ITEMS: usize = 255;
 
 /// Cycles of files that import each other. A ratchet: it may only fall.
 pub const FILE_CYCLES: usize = 10;

@@ -1,6 +1,6 @@
-//! The config file: named stores, named backups, retention. doc/config.md says what may stand in it.
+//! The config file: named stores, named backups, retention. doc/config.md lists its keys.
 //!
-//! Invariants: what is not understood is refused with file, line and what was expected; paths are
+//! Invariants: an unknown key or value is refused with file, line and what was expected; paths are
 //! absolute; an option on the command line outranks the file. Since it may name a file of knobs, all
 //! verbs read it but those that `knobs` excepts, and a broken one stops them unless --knobs is given.
 
@@ -89,7 +89,7 @@ pub struct BackupEntry {
     /// Files with such patterns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude_file: Vec<PathBuf>,
-    /// Leave out what lies in caches.
+    /// Exclude the content of cache directories.
     pub exclude_caches: bool,
     /// Do not enter other file systems.
     pub one_file_system: bool,
@@ -190,7 +190,7 @@ impl Config {
         })
     }
 
-    /// The key of a store of which a member lies in one of these places.
+    /// The key of the store that has a member in one of these places.
     pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {

@@ -114,7 +114,7 @@ pub fn entry(mut table: Table<'_>) -> Result<PriceEntry> {
 fn money(table: &mut Table<'_>, key: &'static str) -> Result<Money> {
     let Some(price) = table.amount(key)? else { return Ok(Money::default()) };
     if price > MOST {
-        return Err(table.error(key, "this is no price").expected("at most a billion", price));
+        return Err(table.error(key, "this is not a price").expected("at most a billion", price));
     }
     Ok(Money((price * NANO).round() as i128))
 }

@@ -143,7 +143,7 @@ impl<'a> Table<'a> {
         texts.iter().map(|text| self.absolute(key, text, at)).collect()
     }
 
-    /// One such path, or a list of them that is not empty; none when it is not there.
+    /// One absolute path, or a list of them that is not empty; empty if the key is missing.
     pub fn path_or_paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
         match self.value(key).map(|value| (value, value.get_ref())) {
             None => Ok(Vec::new()),

@@ -120,7 +120,7 @@ impl Run {
         Ok(self.config.get_or_init(|| config))
     }
 
-    /// The store that was named, with what the config file says of it: `None` is the default place.
+    /// The store that was named, with its entry in the config file; `None` is the default place.
     /// `preferred` is a name that outranks all but the command line.
     ///
     /// # Errors
@@ -149,14 +149,14 @@ impl Run {
         })
     }
 
-    /// New members in buckets are to go by this. To be called before any is opened.
+    /// Sets the options of new members in buckets. Call it before any member is opened.
     ///
     /// # Errors
     /// [`Kind::Usage`] where an option is given and none of the new members is in a bucket.
     #[cfg(feature = "s3")]
     pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
         if let Some(option) = new.given() {
-            let instead = "it is about what is put into a bucket, and no new member is one";
+            let instead = "it applies to buckets, and no new member is in one";
             refuse_option(!places.iter().any(|place| is_bucket(place)), option, instead)?;
         }
         let _ = self.new_buckets.set(new);
@@ -225,8 +225,8 @@ impl Run {
         self.patience();
     }
 
-    /// Does `work`, again and again while another process has what it needs, as long as `wait` says:
-    /// without it once, with it for ever or for so long. Each time the store is opened anew.
+    /// Does `work`, and repeats it while another process has what it needs: not at all without
+    /// `wait`, else without limit or for the given time. Each time the store is opened again.
     ///
     /// # Errors
     /// Those of `work`; [`Kind::Busy`] when the time is over.
@@ -254,11 +254,12 @@ impl Run {
         }
     }
 
-    /// After a signal, ends a run in which nothing goes on. Only for what may be ended anywhere.
+    /// After a signal, ends a run without progress. Only for verbs that may be ended at any point.
     pub fn end_what_hangs(&self) {
         let monitor = Arc::clone(&self.monitor);
         let screen = Arc::clone(&self.screen);
-        // What members answer is no sign of life: a writer looks at them each second beside its work.
+        // Answers of members are not progress: a writer polls the members each second during its
+        // work.
         let progress = move || {
             let counted = Counter::ALL.iter().map(|(counter, _)| monitor.get(*counter));
             counted.fold(0, u64::wrapping_add)
@@ -343,7 +344,7 @@ impl Run {
             Ok(ending) => (exit::of_ledger(&self.monitor, ending.code), ending.facts),
             Err(error) => {
                 self.screen.error(&error);
-                // What an interrupt did not wait for is no failure of its own.
+                // An operation that an interrupt cut off is not a failure of its own.
                 let is_cut = error.kind() == Kind::Unanswered && signals::is_caught();
                 let kind = if is_cut { Kind::Interrupted } else { error.kind() };
                 let code = match kind {

@@ -11,7 +11,7 @@ use pinstripe_base::clock;
 use super::context::Run;
 use super::known_stores::{KnownSightings, Proof};
 
-/// A detector that goes on from what earlier runs of this boot saw.
+/// A detector that starts from what earlier runs of this boot saw.
 pub fn detector(run: &Run, store: &Store, timeout: Duration) -> FailureDetector {
     let known = run.known_stores().of(store.config.store).map(|known| known.sightings.clone());
     let sightings = known.unwrap_or_default().of_boot(&store.process().boot);

@@ -1,5 +1,5 @@
-//! Finding the store that was named: by any of the places that name it, else by the places where
-//! this host remembers its members; and refusing what was put in the place of an encrypted one.
+//! Finds the store that was named, by any of its places, else by the places where this host
+//! remembers its members; and refuses a plain store that may have replaced an encrypted one.
 //!
 //! Invariants: a remembered place counts only when the store there has the remembered id; a store
 //! that is not encrypted is never opened where an encrypted one is expected, unless the user says
@@ -90,7 +90,7 @@ impl Run {
 
     /// Names other halves of the store that were met on the way, and have snapshots of their own.
     fn warn_of_halves(&self, store: &Store) {
-        // Why a member cannot be listed is told by the verb itself.
+        // The verb itself reports why a member cannot be listed.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
             let has = match snapshots.len() {
                 1 => "1 snapshot that this half does not have".to_owned(),
@@ -120,7 +120,7 @@ struct Failed {
 /// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
 /// [`Kind::WrongMember`] when the places are of different stores.
 fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
-    // Sets the deadline of every later look at a place (`real_path`).
+    // Sets the deadline of every later `real_path`.
     let _ = run.patience();
     let mut memory = run.known_stores();
     let expected = expected(&memory, named)?;
@@ -161,7 +161,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     if found.is_none()
         && let Some((place, store)) = other
     {
-        // What was put there on purpose is used, but not in silence.
+        // A store that was put there on purpose is used, but a note says so.
         failed.retain(|it| it.place != place);
         let known = expected.as_ref().map_or("another one", KnownStore::short);
         run.monitor.note(&format!(
@@ -271,7 +271,7 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
     Err(Error::new(Kind::NotEncrypted, format!("this store is not encrypted, but {why}"))
         .at(place)
         .advice(
-            "it may have been put in the place of an encrypted one, to read the next backup: attach \
+            "it may have replaced an encrypted one, to read the next backup: attach \
              the disk of the encrypted store; if this one is meant to be readable without a key, \
              say so once with --i-know-it-is-plain",
         ))
@@ -341,7 +341,7 @@ fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
 
 /// Remembers a store that was just made over these members.
 pub fn made(run: &Run, members: &[PathBuf]) {
-    // Whatever is wrong with it is told when it is opened to be used.
+    // Problems are reported when it is opened to be used.
     let options = OpenOptions { remote: run.remote(), ..OpenOptions::default() };
     let Ok(store) = Store::open_with(&members[0], options) else { return };
     let is_plain = store.config.encryption == Encryption::None;

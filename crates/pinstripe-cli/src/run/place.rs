@@ -42,8 +42,8 @@ pub fn named(
     config.default_store.as_deref().map(|name| config.store(name).cloned()).transpose()
 }
 
-/// The places in a list as `PATH` is one: `:` stands between two, `\:` is a colon in a path, and
-/// the one in `://` is no separator either. A text that is a place as a whole (`is_one`) is not
+/// The places in a list in the form of `PATH`: `:` separates two, `\:` is a colon in a path, and
+/// the colon in `://` does not separate either. A text that is a single place (`is_one`) is not
 /// divided.
 fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     if is_one(Path::new(text)) {
@@ -69,7 +69,7 @@ fn list(text: &OsStr, is_one: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     places.into_iter().map(|place| PathBuf::from(OsString::from_vec(place))).collect()
 }
 
-/// Whether a colon stands between a host and its port: as in `s3+http://host:9000/bucket`.
+/// Whether a colon separates a host from its port, as in `s3+http://host:9000/bucket`.
 fn is_before_port(place: &[u8], rest: &[u8]) -> bool {
     let text = String::from_utf8_lossy(place);
     let is_in_host = text.split_once("://").is_some_and(|(_, host)| !host.contains('/'));

@@ -12,7 +12,7 @@ use super::remote::PackPlan;
 use crate::config::{Money, PriceEntry};
 use crate::event::Event;
 
-/// Prices of requests are for so many.
+/// Prices of requests are for this number of them.
 const REQUESTS: u64 = 1000;
 /// Bytes in the GB of providers.
 const GB: u64 = 1_000_000_000;
@@ -38,11 +38,10 @@ fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
     each.sum::<Money>() + prices.gb_out.times(requests.received_bytes, GB)
 }
 
-/// What a plan costs at a member that takes one of `data` parts of each pack, of which there are
-/// `members`.
+/// The cost of a plan at one of `members` members that takes one of `data` parts of each pack.
 fn of_plan(prices: &PriceEntry, plan: &PackPlan, data: u64, members: u64, extent: u64) -> Cost {
     let (written, read) = (plan.written_bytes / data, plan.read_bytes / data);
-    // Those beside are of any class: each is counted as one of the dearest.
+    // The class of the other requests is not known: each is counted as the dearest.
     let dearest = [prices.put, prices.get, prices.list].into_iter().max_by_key(|it| it.0);
     let once = prices.put.times(written.div_ceil(extent.max(1)), REQUESTS)
         + dearest.unwrap_or_default().times(plan.requests_beside, REQUESTS)

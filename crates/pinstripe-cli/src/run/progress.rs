@@ -20,9 +20,9 @@ use crate::time;
 const TICKS_PER_SECOND: u8 = 10;
 /// Ticks between two progress events.
 const EVENT_TICKS: u64 = TICKS_PER_SECOND as u64;
-/// Narrower than this there is room for the amounts but for no bar.
+/// A narrower terminal has room for the amounts, but not for a bar.
 const BAR_COLUMNS: u16 = 72;
-/// Narrower than this there is room for the share and the time only.
+/// A narrower terminal has room only for the share and the time.
 const AMOUNT_COLUMNS: u16 = 48;
 
 /// The measure of a verb's progress.
@@ -104,7 +104,7 @@ impl Drop for Ticker {
 /// The work of parts of the run in the last second, where it has such parts.
 #[derive(Default)]
 struct Flows {
-    /// By flow: bytes and time when it was last looked at.
+    /// By flow: bytes and time at the last update.
     seen: Vec<(u64, Duration)>,
     /// By output: its name, and bytes in the last second.
     rates: Vec<(String, u64)>,

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_member::Patience;
 
-/// The deadline of looks at places, once the run has one.
+/// The deadline of a look-up of a path, once the run has one.
 static PATIENCE: OnceLock<Patience> = OnceLock::new();
 
 /// Sets the deadline of every later [`real_path`]; the first one that is set stays.
@@ -21,7 +21,7 @@ pub fn set_patience(patience: &Patience) {
 pub fn real_path(path: &Path) -> Result<PathBuf> {
     let own = path.to_path_buf();
     let look = move || {
-        std::fs::canonicalize(&own).map_err(|error| Error::io("cannot look at", &own, error))
+        std::fs::canonicalize(&own).map_err(|error| Error::io("cannot examine", &own, error))
     };
     match PATIENCE.get() {
         Some(patience) => patience.ask(path, look),

@@ -25,7 +25,7 @@ pub struct PackPlan {
     /// Packs that would be deleted, and their bytes on all members.
     pub deleted_packs: u64,
     pub deleted_bytes: u64,
-    /// Requests beside those for packs that the verb makes at a bucket, at most.
+    /// The most requests that the verb sends to a bucket, without those for packs.
     pub requests_beside: u64,
 }
 
@@ -63,7 +63,7 @@ impl RemoteMembers for EachKind {
     }
 
     fn agree(&self, place: &Path, facts: &MemberFacts) {
-        // One that cannot be opened is told of when its turn comes.
+        // A member that cannot be opened is reported later, when it is used.
         if let Ok(kind) = self.of(place) {
             kind.agree(place, facts);
         }
@@ -130,7 +130,7 @@ impl Run {
         Places { remote: self.remote(), steps: None }
     }
 
-    /// Opens members that are no directories.
+    /// Opens members that are not directories.
     pub fn remote(&self) -> Option<Arc<dyn RemoteMembers>> {
         Some(Arc::new(EachKind {
             pools: Arc::clone(self.pools()),
@@ -139,7 +139,7 @@ impl Run {
         }))
     }
 
-    /// Opens outputs of a split that are no files.
+    /// Opens outputs of a split that are not files.
     pub fn remote_outputs(&self) -> Option<Arc<dyn RemoteOutputs>> {
         #[cfg(feature = "s3")]
         return Some(Arc::clone(self.buckets()) as Arc<dyn RemoteOutputs>);

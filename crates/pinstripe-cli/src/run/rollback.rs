@@ -37,7 +37,7 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     let seen = known.newest.as_ref().and_then(KnownSnapshot::seen);
     match (seen::compare(store, seen.as_ref())?, seen) {
         (Standing::Older(newest), Some(seen)) => found.older.push(gone(&seen, newest.as_ref())),
-        // What was found before stays true until the snapshot is back.
+        // An earlier finding remains true until the snapshot is back.
         (Standing::Removed, Some(seen)) if known.older_since_seconds.is_some() => {
             let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);
             found.older.push(gone(&seen, newest.as_ref()));
@@ -81,7 +81,7 @@ fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
     }
 }
 
-/// Says it as a warning, for verbs that go on all the same.
+/// Reports a store that is older than seen before as a warning, for verbs that continue anyway.
 ///
 /// # Errors
 /// As [`find`].
@@ -111,7 +111,7 @@ pub fn keep_newest(run: &Run, store: &Store, known: &[Known]) {
 /// Reads all snapshots and remembers the newest: after this host has forgotten some, or deleted
 /// what it had forgotten.
 pub fn look_again(run: &Run, store: &Store) {
-    // What is damaged was told already; what cannot be read now is looked at the next time.
+    // Damage was reported already; a snapshot that cannot be read now is read the next time.
     if let Ok(known) = snapshots::all(store, &Default::default()) {
         keep_newest(run, store, &known);
     }

@@ -1,9 +1,9 @@
 //! The only place that prints: rows, summaries and events on standard output, messages and the
 //! progress bar on standard error.
 //!
-//! Invariants: with `--json` standard output holds events and nothing else; every line comes out
-//! whole and above the bar, whichever thread it is from; a reader that goes away is no panic, it
-//! is remembered for the end.
+//! Invariants: with `--json` standard output holds events and nothing else; every line is printed
+//! as one piece and above the bar, whichever thread it is from; a closed standard output does not
+//! panic, it is remembered for the end.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::{Mutex, MutexGuard};
@@ -55,7 +55,7 @@ impl Screen {
     /// Prints a line that was asked for: a row of a table, an entry.
     ///
     /// # Errors
-    /// When standard output takes no more.
+    /// When standard output cannot be written.
     pub fn row(&self, line: &str) -> Result<()> {
         if self.json { Ok(()) } else { self.put(line.as_bytes()) }
     }
@@ -63,7 +63,7 @@ impl Screen {
     /// Writes content as it is, for verbs whose standard output is content and nothing else.
     ///
     /// # Errors
-    /// When standard output takes no more.
+    /// When standard output cannot be written.
     pub fn content(&self, bytes: &[u8]) -> Result<()> {
         let mut out = self.lock();
         if out.failure.is_none() {
@@ -78,7 +78,7 @@ impl Screen {
     /// Prints an event.
     ///
     /// # Errors
-    /// When standard output takes no more.
+    /// When standard output cannot be written.
     pub fn event(&self, event: &Event) -> Result<()> {
         if !self.json {
             return Ok(());
@@ -90,7 +90,7 @@ impl Screen {
     /// Prints a line for people about what was done.
     pub fn say(&self, line: &str) {
         if !self.json && !self.quiet {
-            // A failure is remembered and told at the end.
+            // A failure is remembered and reported at the end.
             let _ = self.put(line.as_bytes());
         }
     }
@@ -113,7 +113,7 @@ impl Screen {
             return held.push(text.to_owned());
         }
         self.flush();
-        // A closed standard error is no error: the reader does not want the text.
+        // A closed standard error is not an error: the reader does not want the text.
         self.bar.suspend(|| drop(writeln!(io::stderr().lock(), "{text}")));
     }
 
@@ -138,7 +138,7 @@ impl Screen {
             let written = self.bar.suspend(|| {
                 out.writer.write_all(line)?;
                 out.writer.write_all(b"\n")?;
-                // What is held back under a bar would come out into the middle of it.
+                // Lines that are held back under a bar would be printed into the middle of it.
                 if is_bar_hidden { Ok(()) } else { out.writer.flush() }
             });
             out.failure = written.err();

@@ -1,5 +1,4 @@
-//! Opening the secrets of a store: the order in which keys are looked for, and the slots they are
-//! tried on.
+//! Opening the secrets of a store: the order in which keys are tried, and on which slots.
 
 use std::path::Path;
 
@@ -30,7 +29,7 @@ pub const SHOWS_LESS: &str = "only what is known without it is shown";
 /// fits.
 pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option<Credential>> {
     if store.config.encryption == Encryption::None {
-        // A key that is at hand was judged when the store was opened.
+        // A given key was judged when the store was opened.
         return Ok(None);
     }
     let Some((used, slot)) = unlock_sealed(run, store, lack)? else { return Ok(None) };

@@ -23,10 +23,10 @@ use crate::table::{self, Side};
 
 /// Show what dedup would save on files that are not backed up
 ///
-/// Reads everything at and below PATH once and compares the methods: whole files (the same by name,
-/// size and content, or by content alone), blocks of fixed length, and content-defined chunks; and
-/// shows how well new chunks compress. Nothing is stored. In large trees, distinct content is
-/// estimated from a sample: such numbers are marked with '~'.
+/// Reads everything at and below PATH once, and compares deduplication of whole files (equal by
+/// name, size and content, or by content alone), of blocks of fixed length, and of content-defined
+/// chunks. Also shows how well new chunks compress. Nothing is stored. In large trees, distinct
+/// content is estimated from a sample: such numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub struct AnalyzeArgs {
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
 
-    /// Leave out what matches, as for backup; may be given more than once
+    /// Exclude what matches, as in backup; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
@@ -93,7 +93,7 @@ impl AnalyzeArgs {
     }
 }
 
-/// A sort of dedup by its name, and what it finds.
+/// The name of a method of deduplication, and what it finds.
 pub type Method = (String, Count);
 
 /// Whole files.
@@ -126,7 +126,7 @@ const HEAD: [(&str, Side); 6] = [
 /// Prints what several methods find, side by side.
 ///
 /// # Errors
-/// When standard output takes no more.
+/// When standard output cannot be written.
 pub fn show(run: &Run, methods: &[Method]) -> Result<()> {
     for (method, count) in methods {
         run.screen.event(&event(method, count))?;
@@ -157,7 +157,7 @@ fn event(method: &str, count: &Count) -> Event {
         .with("sampled_one_in", count.sampled)
 }
 
-/// A part of a whole; all of nothing is all.
+/// `part` as a percentage of `whole`; 100 if `whole` is 0.
 fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }

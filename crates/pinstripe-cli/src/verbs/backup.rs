@@ -66,8 +66,8 @@ Examples:
 pub struct BackupArgs {
     /// Files and directories to back up
     ///
-    /// A missing path is reported as a loss (exit code 3), and the others are backed up. A PATH below
-    /// another one is backed up wherever that one would leave it out.
+    /// A missing path is reported as a loss (exit code 3), and the others are backed up. A PATH
+    /// inside another PATH is backed up even if an option excludes it from the other.
     #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
@@ -91,25 +91,25 @@ pub struct BackupArgs {
 
     /// Back up standard input as a file of this name, in a snapshot of its own
     ///
-    /// Useful for dumps of databases. Restore it with 'pinstripe restore ID:/NAME --to FILE'. A
-    /// stream that cannot be read to its end makes no snapshot. A program that dies while it writes
-    /// is not noticed here: use 'set -o pipefail' before the pipe.
+    /// Useful for dumps of databases. Restore it with 'pinstripe restore ID:/NAME --to FILE'. If
+    /// the stream cannot be read to its end, no snapshot is made. A failure of the program that
+    /// writes to the pipe is not detected: use 'set -o pipefail'.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
                                 "exclude_file", "exclude_caches", "one_file_system"])]
     stdin: Option<OsString>,
 
-    /// Leave out what matches; may be given more than once
+    /// Exclude what matches; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Leave out what matches a pattern in this file, one per line
+    /// Exclude what matches a pattern in this file, one per line
     ///
     /// Empty lines and lines that begin with # are skipped.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     exclude_file: Vec<PathBuf>,
 
-    /// Leave out the content of directories with a CACHEDIR.TAG
+    /// Exclude the content of directories with a CACHEDIR.TAG
     ///
     /// The tag must have the signature that bford.info/cachedir specifies. The directory and its
     /// tag are kept; a PATH itself is always backed up, with or without a tag.
@@ -122,7 +122,7 @@ pub struct BackupArgs {
     #[arg(long, short = 'x')]
     one_file_system: bool,
 
-    /// Tag of the snapshot: a word for people and for 'forget'; may be given more than once
+    /// Tag of the snapshot, one word, for listings and 'forget'; may be given more than once
     #[arg(long = "tag", value_name = "TAG", value_parser = tag)]
     tags: Vec<String>,
 
@@ -137,7 +137,7 @@ pub struct BackupArgs {
     dry_run: bool,
 }
 
-/// Requests that a backup makes at a bucket beside those for packs, at most: tests hold it to fewer.
+/// The most requests that a backup sends to a bucket, without those for packs. Tests check it.
 const REQUESTS_BESIDE: u64 = 60;
 
 const GAUGE: Gauge = Gauge {
@@ -147,7 +147,7 @@ const GAUGE: Gauge = Gauge {
 };
 
 impl BackupArgs {
-    /// Whether it reads what can be read once: such a run cannot begin anew.
+    /// Whether it reads standard input. Such a run cannot be started again.
     pub fn reads_stdin(&self) -> bool {
         self.stdin.is_some() || !self.files_from.is_empty()
     }
@@ -237,7 +237,8 @@ impl BackupArgs {
         Ok(if leave_caches { exclude.with_caches() } else { exclude })
     }
 
-    /// The store to back up into; without one named, the default one, which is made if need be.
+    /// The store to back up into: the named one, or else the default one, which is created if
+    /// missing.
     fn store(&self, run: &Run, named: &BackupEntry, paths: &[PathBuf]) -> Result<Store> {
         if let Some(named) = run.named_store(named.store.as_deref())? {
             return run.open(&named.members);

@@ -17,9 +17,9 @@ use crate::xdg;
 
 /// Rebuild the catalog of all snapshots, or show its status
 ///
-/// The catalog is what 'find' and 'history' search. It is built from the snapshots, kept beside the
-/// store, and brought up to date by each search; no backup or restore needs it. It holds names in
-/// the clear, and only its owner can read it.
+/// 'find' and 'history' search the catalog. It is a file outside the store, built from the
+/// snapshots and updated by each search; backup and restore do not need it. It contains names in
+/// clear text, and only its owner can read it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,7 +42,7 @@ enum CatalogVerb {
     Status,
 }
 
-/// Where the catalog is.
+/// Option for the place of the catalog.
 #[derive(clap::Args)]
 pub struct CatalogFile {
     /// The catalog's file
@@ -63,8 +63,8 @@ impl CatalogFile {
     }
 }
 
-/// The catalog of a store: the one that was named, or the user's own. A store that is shown as it was has one
-/// of its own: what is newer would be removed from the other.
+/// The catalog of a store: the one that was named, or the user's own. A store that is shown as of
+/// an earlier time has a catalog of its own: an update would remove later snapshots from the other.
 ///
 /// # Errors
 /// When none was named and there is no home.
@@ -86,7 +86,7 @@ pub const GAUGE: Gauge = Gauge {
 };
 
 impl CatalogArgs {
-    /// Does it.
+    /// Runs the verb.
     ///
     /// # Errors
     /// Those of [`catalog::rebuild`] and [`catalog::status`].

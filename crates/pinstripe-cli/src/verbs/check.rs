@@ -34,9 +34,9 @@ pub struct CheckArgs {
     /// Accept the present state of the store as the newest, although this host has seen a later one
     ///
     /// A host remembers the newest snapshot and the newest table of members that it has seen. If
-    /// the store lacks that snapshot, and neither this host has forgotten it nor later snapshots
-    /// show that it was removed properly, the store was reset to an earlier state: a loss (exit
-    /// code 3), until the snapshot is back or this option is given.
+    /// the store lacks that snapshot, although this host did not forget it and no later snapshot
+    /// shows that it was removed properly, the store was reset to an earlier state. This is a loss
+    /// (exit code 3) until the snapshot is back or this option is given.
     #[arg(long)]
     accept_older: bool,
 }
@@ -70,7 +70,7 @@ impl CheckArgs {
         Ok(Ending { code, facts })
     }
 
-    /// Holds the store against what this host has seen of it.
+    /// Compares the store with what this host remembers of it.
     fn compare(&self, run: &Run, store: &Store) -> Result<()> {
         if self.accept_older {
             rollback::accept(run, store)?;

@@ -1,4 +1,4 @@
-//! `pinstripe config`: is the config file understood, and what does it say?
+//! `pinstripe config`: checks the config file, or prints it as parsed.
 
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 
-/// Check the config file, or show how it is understood
+/// Check the config file, or show it as parsed
 ///
 /// The file names stores and backups, and what 'forget' keeps; doc/config.md lists its keys.
 #[derive(clap::Args)]
@@ -25,17 +25,17 @@ pub struct ConfigArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ConfigVerb {
-    /// Check whether the whole file is understood
+    /// Check the file for errors
     Check,
-    /// Print the config as it is understood
+    /// Print the config as parsed
     Show,
 }
 
 impl ConfigArgs {
-    /// Reads the file and tells.
+    /// Reads the file and reports it.
     ///
     /// # Errors
-    /// Those of [`Config::load`]; [`Kind::NotFound`] when there is none.
+    /// Those of [`Config::load`]; [`Kind::NotFound`] if there is no config file.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (config, file) = Config::load(&run.common)?;
         let Some(file) = file else {

@@ -15,9 +15,10 @@ use crate::run::{Ending, Run};
 
 /// Show what differs between two snapshots
 ///
-/// One line per path: A only in the second, D only in the first, M content or link target differs,
-/// T type differs, m only owner, mode, times or attributes differ. What both have in common is not
-/// read, so the time depends on what changed.
+/// Prints one line per path, with a letter. A: only in the second snapshot. D: only in the first.
+/// M: content or link target differs. T: type differs. m: only owner, mode, times or attributes
+/// differ. Parts that are the same in both are not read, so the time depends on the amount of
+/// change.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

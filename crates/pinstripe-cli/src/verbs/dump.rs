@@ -21,8 +21,8 @@ use crate::time;
 ///
 /// The archive has pax headers: any names, nanoseconds, extended attributes (among them ACLs and
 /// capabilities), sparse files, hard links, devices; owners are numbers. To unpack all of it with
-/// GNU tar: tar --xattrs --xattrs-include='*' --numeric-owner -xpf. Names are those that restore
-/// creates below its target: full paths without :PATH; with it, what is at PATH becomes the top.
+/// GNU tar: tar --xattrs --xattrs-include='*' --numeric-owner -xpf. Names in the archive are those
+/// that 'restore' creates below its target: full paths, or with :PATH, paths relative to PATH.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   pinstripe dump latest:/home/me | zstd > me.tar.zst
   pinstripe dump 1a2b3c4d:/srv | ssh other tar -xpf - -C /srv")]
 pub struct DumpArgs {
-    /// 'latest' or the beginning of an id, and what to write of it
+    /// The snapshot, 'latest' or the beginning of an id; with :PATH, only that part of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 

@@ -21,9 +21,9 @@ use crate::time;
 
 /// Find files by name or path over all snapshots
 ///
-/// One line for each version of each path that matches: size in bytes, time of its last change, the
-/// first and last snapshot that hold it and how many do, path. The answer comes from the catalog, a
-/// file beside the store, which is created or brought up to date first if needed.
+/// Prints one line for each version of each matching path: size in bytes, time of last change,
+/// first and last snapshot that contain it, number of these snapshots, path. The search uses the
+/// catalog, a file outside the store, which is created or updated first if needed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Patterns are matched against names at any depth, or against paths:
@@ -39,7 +39,7 @@ Examples:
   pinstripe find '*.iso' --min-size 1G --host nas
   pinstripe find '*.odt' --newer 2024-05-01 --json | jq -r .path")]
 pub struct FindArgs {
-    /// Pattern to look for
+    /// Pattern to search for
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
 
@@ -95,7 +95,7 @@ enum Type {
 }
 
 impl FindArgs {
-    /// Looks.
+    /// Searches.
     ///
     /// # Errors
     /// Those of [`find::run`], and of standard output.

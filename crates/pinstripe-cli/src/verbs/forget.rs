@@ -1,4 +1,4 @@
-//! `pinstripe forget`: what stays, what goes, and why.
+//! `pinstripe forget`: marks snapshots as not wanted, by rules or by name.
 
 use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions, Verdict};
 use pinstripe::store::Store;
@@ -23,13 +23,13 @@ use crate::time;
 ///
 /// Nothing is deleted: a forgotten snapshot is hidden, and 'pinstripe undelete' brings it back.
 /// Without a rule on the command line, those under [retention] in the config file apply. Rules
-/// apply separately to the snapshots of each host and its paths, and a snapshot is kept if any rule
-/// keeps it. A snapshot whose time lies in the future is kept and counts for no rule. Days and
-/// weeks are those of this machine's time zone.
+/// apply separately to each host and set of paths, and a snapshot is kept if any rule keeps it. A
+/// snapshot with a time in the future is kept and does not count for any rule. Days and weeks are
+/// those of this machine's time zone.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-A rule of N days keeps the newest snapshot of each of the last N days that have one; so do the
-rules of hours, weeks (from Monday on), months and years.
+--keep-daily N keeps the newest snapshot of each of the last N days that have one. The rules for
+hours, weeks (from Monday on), months and years work alike.
 
 Examples:
   pinstripe forget --dry-run
@@ -59,7 +59,7 @@ pub struct ForgetArgs {
 }
 
 impl ForgetArgs {
-    /// Judges, shows and marks.
+    /// Applies the rules, shows the result, and marks the snapshots.
     ///
     /// # Errors
     /// Those of [`forget::run`].
@@ -109,7 +109,7 @@ impl ForgetArgs {
         Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
-    /// The rules: those of the command line, or without any those of the config file.
+    /// The rules: those of the command line or, if it has none, those of the config file.
     fn policy(&self, run: &Run) -> Result<Policy> {
         if !self.rules.is_empty() || !self.snapshots.is_empty() {
             return Ok(self.rules.policy());
@@ -121,7 +121,8 @@ impl ForgetArgs {
         Ok(written)
     }
 
-    /// The one snapshot that was named by its whole id and of which no member has a sound object.
+    /// The snapshot that was named by its complete id, if its object is damaged or missing on every
+    /// member.
     fn damaged(&self, run: &Run, store: &Store) -> Result<Option<SnapshotId>> {
         let [name] = self.snapshots.as_slice() else { return Ok(None) };
         let Some(id) = SnapshotId::from_hex(name) else { return Ok(None) };

@@ -19,15 +19,15 @@ use crate::system;
 
 /// Delete what no snapshot needs; backups may run at the same time
 ///
-/// Packs that no snapshot needs are deleted, together with forgotten snapshots; packs of which
-/// little is needed are rewritten until no more than --max-waste of the store is waste. Backups may
-/// run meanwhile: each is asked what it relies on, and that is kept. If gc is interrupted, nothing
-/// is lost, and the next gc continues from there.
+/// Deletes packs that no snapshot needs, and forgotten snapshots. Packs with little needed data are
+/// rewritten until at most --max-waste of the store is waste. Backups may run meanwhile: gc asks
+/// each one which packs it relies on, and keeps these. An interrupted gc loses nothing, and the
+/// next gc continues from there.
 ///
-/// A backup answers within seconds. If one does not, gc deletes nothing and names it. Backups show
-/// that they are at work every 5 minutes: the session of one that has not for --dead-after, by what
-/// the gcs of this host saw, is ended, since its machine is gone. If that is wrong, its backup fails
-/// and nothing is lost. --fence ends one at once.
+/// A running backup answers within seconds. If one does not, gc deletes nothing and names it.
+/// Backups send a heartbeat every 5 minutes. A session without a heartbeat for --dead-after, as
+/// observed by gc on this host, is ended, because its machine is assumed dead. If it is not, its
+/// backup fails and nothing is lost. --fence ends a session at once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,16 +45,16 @@ pub struct GcArgs {
     #[arg(long, short = 'n')]
     dry_run: bool,
 
-    /// How many seconds to wait for other writers to say what they rely on
+    /// Seconds to wait for other writers to report the packs that they rely on
     #[arg(long, value_name = "SECONDS", default_value_t = gc::WAIT.as_secs())]
     wait: u64,
 
-    /// Time without a sign of life after which a writer on another machine is taken for dead; at
-    /// least three intervals of 5 minutes
+    /// Time without a heartbeat after which a writer on another machine counts as dead; at least
+    /// three heartbeats of 5 minutes
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = duration)]
     dead_after: Time,
 
-    /// End the session of a writer that certainly no longer runs, by the beginning of its id
+    /// End the session with this id, or beginning of an id; its writer must certainly be dead
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
     fence: Option<String>,
 }
@@ -68,8 +68,8 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Requests that a gc makes at a bucket beside those for packs, about: rounds of listings, condemnations
-/// and what it deletes of small objects.
+/// The approximate number of requests that a gc sends to a bucket, without those for packs:
+/// listings, condemnations and deletes of small objects.
 const REQUESTS_BESIDE: u64 = 200;
 
 const GAUGE: Gauge =
@@ -103,7 +103,7 @@ impl GcArgs {
         let ticker = run.ticker(GAUGE);
         let ended = gc::run(&store, &options, &run.monitor);
         drop(ticker);
-        // Also of a gc that waited in vain: the next one goes on from what it saw.
+        // Also after a gc that waited in vain: the next one continues from its sightings.
         liveness::keep(run, &store, &options.detector);
         let outcome = ended?;
         if !self.dry_run {
@@ -111,7 +111,7 @@ impl GcArgs {
         }
         say(run, self.dry_run, &outcome);
         run.say_hidden();
-        // What was done is counted as requests; what would be done is estimated.
+        // Finished work is counted in requests; a dry run estimates them.
         let cost = match self.dry_run {
             true => run.say_cost(&store, &plan(&outcome))?,
             false => Event::default(),
@@ -147,7 +147,7 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     if outcome.repacked_packs > 0 {
         let verb = if dry_run { "would be" } else { "was" };
         let packs = counted(outcome.repacked_packs, "pack");
-        say(format!("what is needed of {packs} {verb} rewritten"));
+        say(format!("the needed data of {packs} {verb} rewritten"));
     }
     if outcome.thin_pages > 0 {
         let verb = if dry_run { "would get" } else { "got" };
@@ -170,7 +170,7 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     }
     if outcome.fenced_sessions > 0 {
         let sessions = counted(outcome.fenced_sessions, "session");
-        say(format!("ended {sessions} without a sign of life; a backup there makes no snapshot"));
+        say(format!("ended {sessions} without a heartbeat; a backup there makes no snapshot"));
     }
     if outcome.stale_objects + outcome.ended_sessions > 0 {
         say(format!(

@@ -1,4 +1,4 @@
-//! `pinstripe hint`: tells a mount or an overlay what will be read.
+//! `pinstripe hint`: announces reads to a mount or an overlay.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use crate::run::{Ending, Run};
 
 /// Tell 'mount' or 'overlay' how a file will be read
 ///
-/// Read-ahead finds fixed strides by itself within three reads; a hint spares these, and serves
-/// what has no stride. Sizes are bytes, with K, M, G or T. A hint that is wrong costs memory for a
-/// short while and no more. Any program can send one by an ioctl, as doc/read-back.md tells.
+/// Read-ahead detects a fixed stride by itself within three reads. A hint saves these reads, and
+/// also helps where there is no stride. Sizes are in bytes, or with K, M, G or T. A wrong hint only
+/// costs memory for a short time. Programs can send hints by an ioctl: see doc/read-back.md.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Hints:
-  sequential [OFFSET]               in order from there on
-  stride LENGTH DISTANCE [OFFSET]   records, DISTANCE from one beginning to the next, or -DISTANCE
-  will-need OFFSET LENGTH ...       these ranges; as many as the memory holds are fetched at once
-  random                            nothing is foreseeable: fetch nothing ahead
-  dont-need                         drop what was fetched ahead
+  sequential [OFFSET]               sequential reads, from OFFSET on
+  stride LENGTH DISTANCE [OFFSET]   records whose starts are DISTANCE apart; -DISTANCE: backwards
+  will-need OFFSET LENGTH ...       these ranges, prefetched at once as far as memory allows
+  random                            no pattern: prefetch nothing
+  dont-need                         discard prefetched data
 
 Examples:
   pinstripe hint /mnt/fast/disk.img stride 4M 68M
@@ -34,16 +34,16 @@ pub struct HintArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 
-    /// What will be read
+    /// The hint, as listed below
     #[arg(value_name = "HINT", required = true, allow_hyphen_values = true, num_args = 1..)]
     hint: Vec<String>,
 }
 
 impl HintArgs {
-    /// Passes it on.
+    /// Sends the hint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for what is no hint, [`Kind::Unsupported`] for a file that takes none.
+    /// [`Kind::Usage`] for an unknown hint, [`Kind::Unsupported`] for a file that accepts no hints.
     pub fn run(&self, _: &Run) -> Result<Ending> {
         let hint = self.hint.join(" ");
         parse(hint.as_bytes())

@@ -17,17 +17,17 @@ use crate::time;
 
 /// Show every version of a path over all snapshots
 ///
-/// Oldest first, one table for each host and set of sources: the time of the first snapshot that
-/// holds the version, its size in bytes, when it was changed, what differs from the version before,
-/// and the first and last snapshot that hold it and how many do. A line says 'gone' if the path no
-/// longer existed.
+/// Prints one table for each host and set of sources, with the oldest version first: time of the
+/// first snapshot that contains the version, size in bytes, time of last change, what differs from
+/// the previous version, first and last snapshot that contain it, and number of these snapshots. A
+/// line says 'gone' if the path no longer existed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe history /etc/passwd
   pinstripe history /home/me/thesis.odt --json | jq .snapshots")]
 pub struct HistoryArgs {
-    /// The path, from the root
+    /// The absolute path
     #[arg(value_name = "PATH")]
     path: OsString,
 

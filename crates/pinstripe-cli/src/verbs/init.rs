@@ -24,8 +24,8 @@ use crate::run::{Ending, Run};
 /// Create a store over one or more member directories
 ///
 /// Each member should be on its own disk, because parity protects against the loss of a disk. The
-/// directories must be missing or empty. A member may also be a prefix in a bucket, with nothing
-/// below it: s3://BUCKET/PREFIX with --endpoint, or s3+https://HOST/BUCKET/PREFIX.
+/// directories must be missing or empty. A member may also be an empty prefix in a bucket:
+/// s3://BUCKET/PREFIX with --endpoint, or s3+https://HOST/BUCKET/PREFIX.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub struct InitArgs {
 
     /// How many members may be lost: 0, 1 or 2
     ///
-    /// Of N members, N minus P hold data; the space of the other P is used for parity.
+    /// With N members, data takes the space of N minus P of them, and parity the space of P.
     #[arg(long, value_name = "P", default_value_t = 0)]
     parity: u8,
 
@@ -76,8 +76,8 @@ pub struct InitArgs {
 
     /// How chunk boundaries are chosen: keyed or plain
     ///
-    /// keyed: by a secret of the store, so that chunk lengths reveal less. plain: in the same way
-    /// in all stores.
+    /// keyed: by a secret of the store, so that chunk lengths reveal less about the content. plain:
+    /// the same in all stores.
     #[arg(long, value_name = "NAME", value_parser = setting::<Chunker>,
           default_value_t = Chunker::Keyed)]
     chunker: Chunker,
@@ -187,7 +187,7 @@ const WAYS: &str = "name one of --password-file FILE, --password-command COMMAND
                     (created if missing) or the variable PINSTRIPE_PASSWORD, run this at a \
                     terminal, or create a store without encryption with --encryption none";
 
-/// A store over so many members in a few words.
+/// A short description of a store with `members` members.
 pub fn described(config: &StoreConfig, members: usize) -> String {
     let members = match (members, config.parity) {
         (1, 0) => "1 member".to_owned(),
@@ -208,7 +208,7 @@ pub fn settings(config: &StoreConfig) -> String {
     format!("strips of {strip}, chunks of {chunking}, {codec}, {encryption}")
 }
 
-/// A store over so many members as the summary event has it.
+/// The facts of a store with `members` members, for the summary event.
 pub fn facts(config: &StoreConfig, members: usize) -> Event {
     Event::default()
         .with("store", config.store.to_string())

@@ -1,4 +1,4 @@
-//! `pinstripe inspect`: what an output of a split says of itself.
+//! `pinstripe inspect`: describes an output of a split.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl InspectArgs {
     /// Shows each.
     ///
     /// # Errors
-    /// When one is no output of a split.
+    /// If a file is not an output of a split.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name outputs of a split")?;
         for path in run.each_place(&self.outputs)? {

@@ -1,4 +1,4 @@
-//! `pinstripe join`: what `split` wrote becomes one again.
+//! `pinstripe join`: restores the source from the outputs of `split`.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -25,8 +25,8 @@ use crate::time;
 
 /// Join the outputs of 'pinstripe split' into the source again
 ///
-/// Outputs may be named in any order. With parity P, any P of them may be missing or damaged. Every
-/// block is checked against its checksum, and the whole against the BLAKE3 hash of the source.
+/// Outputs may be named in any order. With parity P, any P of them may be missing or damaged. Each
+/// block is checked against its checksum, and the result against the BLAKE3 hash of the source.
 /// Holes stay holes.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -86,7 +86,7 @@ impl JoinArgs {
     }
 
     fn to_file(&self, run: &Run, reader: &Reader, options: &join::JoinOptions) -> Result<Joined> {
-        // What is no file is written where it is: another one must not take its name.
+        // A device or pipe is written directly: a new file must not replace its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
             return Err(Error::new(Kind::Exists, "the file exists already")

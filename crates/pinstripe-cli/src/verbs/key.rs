@@ -43,14 +43,14 @@ enum KeyVerb {
     Add(NewKeyArgs),
     /// Remove a key slot
     ///
-    /// A person who had its password may have kept the keys that it opens: to shut that person out
-    /// of later backups, rotate. The last slot stays.
+    /// A person who had its password may have kept the keys that it opens. To protect later backups
+    /// from that person, use 'key rotate'. The last slot cannot be removed.
     Remove {
         /// Label of the slot, or the beginning of its id
         #[arg(value_name = "SLOT")]
         slot: String,
     },
-    /// Give the store new keys, opened by one password or key file alone
+    /// Give the store new keys, opened by only one password or key file
     ///
     /// Stored data stays as it is and can still be read; new data is sealed with the new keys. All
     /// other slots are removed: add them again. Without a new password or key file, the present one
@@ -58,7 +58,7 @@ enum KeyVerb {
     Rotate(NewKeyArgs),
 }
 
-/// What a new slot is to be.
+/// Options of a new slot.
 #[derive(clap::Args)]
 #[group(skip)]
 struct NewKeyArgs {
@@ -130,7 +130,7 @@ const HEAD: [(&str, Side); 5] = [
 ];
 
 impl KeyArgs {
-    /// Does it.
+    /// Runs the verb.
     ///
     /// # Errors
     /// Those of [`key`], and of opening the store.

@@ -16,9 +16,9 @@ use crate::time;
 
 /// List the entries of a snapshot
 ///
-/// One line each: mode, hard links, numbers of owner and group, size in bytes (device numbers for
-/// devices), time of the last change in local time, path, and where a symlink points. Names that
-/// are not printable are written with escapes such as \n and \xff.
+/// Prints one line for each entry: mode, hard links, numbers of owner and group, size in bytes
+/// (device numbers for devices), time of last change in local time, path, and the target of a
+/// symlink. Unprintable characters in names are written as escapes such as \n and \xff.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +28,7 @@ Examples:
 pub struct LsArgs {
     /// The snapshot: 'latest', or the beginning of its id (4 letters or more)
     ///
-    /// With ':' and a path behind it, only what is at and below that path.
+    /// With :PATH, only what is at and below PATH.
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     snapshot: OsString,
 
@@ -126,7 +126,7 @@ pub fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// `drwxr-xr-x`, with `s` and `t` where set-user-id, set-group-id and the sticky bit stand.
+/// `drwxr-xr-x`, with `s` and `t` for set-user-id, set-group-id and the sticky bit.
 fn mode_text(meta: &Metadata) -> String {
     let kind = match meta.kind {
         FileKind::File => '-',

@@ -48,8 +48,8 @@ pub struct MemberArgs {
 enum MemberVerb {
     /// Make a directory, missing or empty, or a prefix in a bucket, a member
     ///
-    /// New packs use it at once; stored data stays where it is, until 'member rebalance'. A member
-    /// that is being removed stays if it is added again.
+    /// New packs use it at once. Stored data is moved to it only by 'member rebalance'. Adding a
+    /// member that is being removed cancels the removal.
     Add {
         /// The directory, or s3://BUCKET/PREFIX
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -65,8 +65,8 @@ enum MemberVerb {
     },
     /// Move all data of a member to the others, and remove it
     ///
-    /// Every part goes to a member that has no other part of the same pack. If there is none,
-    /// nothing is started: add a member first.
+    /// Each part goes to a member that has no other part of the same pack. If there is no such
+    /// member, nothing is started: add a member first.
     Remove {
         /// Number of the member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
@@ -92,18 +92,18 @@ enum MemberVerb {
         #[command(flatten)]
         new_buckets: crate::bucket_args::NewBucketArgs,
     },
-    /// Bring over the snapshots of another half of the store
+    /// Import the snapshots of another half of the store
     ///
-    /// A store is divided if members were separated, each half made its own backups, and one half
-    /// replaced the members of the other. What the snapshots of the other half need is read from
-    /// there, verified, and stored in the store that is named with --store. The other half is not
-    /// changed.
+    /// A store is divided after members were separated, each half made its own backups, and one
+    /// half replaced the members of the other. The data that the snapshots of the other half need
+    /// is read from there, verified, and stored in the store named by --store. The other half is
+    /// not changed.
     Merge {
         /// A directory that is a member of the other half
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
-        /// Only show what would be brought over
+        /// Only show what would be imported
         #[arg(long, short = 'n')]
         dry_run: bool,
     },
@@ -119,7 +119,7 @@ const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::MovedBytes), passes: 1 };
 
 impl MemberArgs {
-    /// Does it.
+    /// Runs the verb.
     ///
     /// # Errors
     /// Those of [`member`].
@@ -171,9 +171,9 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
 
-/// Snapshots, index and sealed key slots: a store never removes what it could still be told by.
+/// Snapshots, index and sealed key slots stay on a removed member.
 const LEFT_THERE: &str =
-    "what stands at its place, sealed keys among it, stays there until it is deleted by hand";
+    "its files, including sealed keys, stay at its place until they are deleted by hand";
 
 pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let place = &run.place(place)?;
@@ -278,9 +278,9 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
 pub(super) fn say_given_up(run: &Run, chunks: u64) {
     if chunks > 0 {
         run.screen.say(&format!(
-            "gave up {} that nothing can bring back; all other content has its parity again. Back up \
-             now: what the sources still have is stored again, and the snapshots named above are whole \
-             then",
+            "gave up {} that cannot be recovered; all other content has its parity again. Back up \
+             now: data that the sources still have is stored again, which completes the snapshots \
+             named above",
             counted(chunks, "chunk")
         ));
     }

@@ -47,7 +47,7 @@ use pinstripe_base::error::Result;
 
 use crate::run::{Ending, Run};
 
-/// What to do. The options of a verb are made when it is parsed: together they are some 700.
+/// The verb. Its options are built when it is parsed: all verbs together have about 700.
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
 pub enum Verb {
@@ -142,15 +142,15 @@ impl Verb {
         }
     }
 
-    /// Whether it reads and writes nothing into a store.
+    /// Whether it writes nothing into a store and can show the past of one.
     #[cfg(feature = "s3")]
     fn may_show_past(&self) -> bool {
         self.may_use_cache() && !matches!(self, Verb::Backup(_) | Verb::Catalog(_))
             || matches!(self, Verb::Check(_) | Verb::Members(_))
     }
 
-    /// Whether it asks only what a store says: such a verb may be told by what this host keeps of the
-    /// store. What judges, mends or deletes on the members is not among them.
+    /// Whether it reads only contents of a store, so that listings may come from this host's cache.
+    /// Verbs that check, repair or delete on the members must not use the cache.
     #[cfg(feature = "s3")]
     fn may_use_cache(&self) -> bool {
         matches!(
@@ -177,7 +177,8 @@ impl Verb {
     pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         #[cfg(feature = "s3")]
         {
-            let instead = "the store is shown as it was, and only verbs that read can do that";
+            let instead =
+                "the store is shown as of an earlier time, and only verbs that read can do that";
             let is_shown = run.shows_past() && !self.may_show_past();
             crate::args::refuse_option(is_shown, "--at", instead)?;
             if self.may_use_cache() {

@@ -23,22 +23,21 @@ use crate::run::{Ending, Run};
 use crate::signals;
 use crate::{system, time};
 
-/// The interval at which new and forgotten snapshots are looked for.
+/// The interval at which the mount checks for new and forgotten snapshots.
 const REFRESH: Duration = Duration::from_secs(2);
-/// Threads that fetch ahead: they wait for members most of the time.
+/// Threads that prefetch: they wait for members most of the time.
 const FETCHERS: usize = 16;
 
 /// Show all snapshots as a read-only directory
 ///
-/// Below the mountpoint are hosts/HOST/TIME (the snapshots), and links to them: ids/ID,
-/// tags/TAG/TIME and latest. versions/PATH/NAME@TIME has every version of every file side by side,
-/// from the catalog, which is created when something looks there. New snapshots appear by
-/// themselves. The command returns when programs can look; the snapshots are shown until 'umount'
-/// or 'fusermount3 -u' ends it.
+/// The mountpoint contains hosts/HOST/TIME (the snapshots) and links to them: ids/ID, tags/TAG/TIME
+/// and latest. versions/PATH/NAME@TIME contains every version of every file, from the catalog,
+/// which is created at the first access. New snapshots appear automatically. The command returns
+/// when the mount is ready. The mount lasts until 'umount' or 'fusermount3 -u' ends it.
 ///
-/// Missing or damaged data is rebuilt from parity. What cannot be rebuilt is an input/output error
-/// for the program that reads it; a member that does not answer within --timeout counts as missing.
-/// To get a whole tree back, 'restore' is faster than a copy.
+/// Missing or damaged data is rebuilt from parity. If it cannot be rebuilt, reading it fails with
+/// an input/output error. A member that does not answer within --timeout counts as missing. To get
+/// a complete tree back, 'restore' is faster than a copy.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -60,12 +59,12 @@ pub struct MountArgs {
 
     /// How long a member may take to answer, as in 30s or 2m [default: that of --member-timeout]
     ///
-    /// One that exceeds it counts as missing until it answers. When more are missing than parity
-    /// replaces, the reads that need them end with an input/output error.
+    /// A member that exceeds it counts as missing until it answers. If more members are missing
+    /// than parity replaces, reads that need them fail with an input/output error.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Time>,
 
-    /// The catalog's file, for versions/ [default: as of 'pinstripe catalog']
+    /// The catalog's file, for versions/ [default: that of 'pinstripe catalog']
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     catalog: Option<PathBuf>,
 
@@ -73,14 +72,14 @@ pub struct MountArgs {
     shown: ShownArgs,
 }
 
-/// What else there is to do.
+/// The subcommands.
 #[derive(clap::Subcommand)]
 enum MountCommand {
     Status(StatusArgs),
 }
 
 impl MountArgs {
-    /// Shows the snapshots until it is ended.
+    /// Serves the snapshots until the end of the mount.
     ///
     /// # Errors
     /// Those of opening the store, and of mounting.

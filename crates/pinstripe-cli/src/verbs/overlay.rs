@@ -23,7 +23,7 @@ use crate::run::{Ending, Run};
 use crate::signals;
 use crate::system;
 
-/// Blocks that are fetched ahead at a time.
+/// Blocks that are prefetched at a time.
 const FETCHERS: usize = 64;
 /// Threads that answer the kernel wait for the source: more than there are processors.
 const THREADS_MIN: usize = 32;
@@ -32,14 +32,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Show a slow directory through read-ahead
 ///
-/// The source may be anything that is mounted and slow: CephFS, NFS, sshfs, a spinning disk; or any
-/// prefix of a bucket, of which objects are shown as files. What is read of it in a fixed stride, forwards or backwards, is fetched ahead of its readers, many
-/// requests at a time, within --memory. The directory is read-only.
+/// The source is a slow mounted directory (CephFS, NFS, sshfs, a spinning disk) or a bucket prefix,
+/// whose objects appear as files. Sequential and strided reads, forwards or backwards, are
+/// prefetched with many requests at a time, within --memory. The mount is read-only.
 ///
-/// A file that is open shows what it held when it was opened; where that has changed since, reading
-/// is an error (ESTALE), and opening it again shows the new content. Changes are seen by size,
-/// mtime, ctime and inode, those of objects by size, ETag and time. A request that the source does not answer within --timeout is an
-/// input/output error.
+/// An open file shows the content that it had when it was opened. If the file changes in the
+/// source, reads fail with ESTALE, and a new open shows the new content. Changes are detected by
+/// size, mtime, ctime and inode; those of objects by size, ETag and time. A request that the source
+/// does not answer within --timeout fails with an input/output error.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -62,11 +62,11 @@ pub struct OverlayArgs {
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
     mountpoint: Option<PathBuf>,
 
-    /// Keep what was read in a directory of a local disk, up to this size
+    /// Keep a cache of read data in a directory of a local disk, up to this size
     ///
-    /// What is kept has checksums, is found again by later runs, and is never shown for a file that
-    /// has changed since. One process uses a directory at a time. The cache takes 1.4 MiB of memory
-    /// for each GiB, beside --memory.
+    /// Cached data has checksums, is used again by later runs, and is not used for a file that has
+    /// changed since. Only one process can use a cache directory at a time. The cache takes 1.4 MiB
+    /// of memory for each GiB, in addition to --memory.
     #[arg(long, value_name = "DIR,SIZE", value_parser = parsed::<CachePlace>)]
     cache: Option<CachePlace>,
 
@@ -74,11 +74,11 @@ pub struct OverlayArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value_t = Time(TIMEOUT))]
     timeout: Time,
 
-    /// Let the kernel read files of local disks by itself, without asking the overlay
+    /// Let the kernel read files of local disks directly, without the overlay
     ///
-    /// Such a file shows what it holds at each moment, also when it changes while it is open. Files of
-    /// network file systems and buckets go through the overlay as ever. Needs Linux 6.9 and root
-    /// (CAP_SYS_ADMIN); without these it is told, and everything goes through the overlay.
+    /// Such a file always shows its current content, even if it changes while it is open. Files of
+    /// network file systems and buckets still go through the overlay. Needs Linux 6.9 and root
+    /// (CAP_SYS_ADMIN); without these, a message says so and all files go through the overlay.
     #[arg(long)]
     passthrough: bool,
 
@@ -86,7 +86,7 @@ pub struct OverlayArgs {
     shown: ShownArgs,
 }
 
-/// What else there is to do.
+/// The subcommands.
 #[derive(clap::Subcommand)]
 enum OverlayCommand {
     Status(StatusArgs),
@@ -112,7 +112,7 @@ impl FromStr for CachePlace {
 }
 
 impl OverlayArgs {
-    /// Shows the source until it is ended.
+    /// Serves the source until the end of the overlay.
     ///
     /// # Errors
     /// Those of opening the source, and of mounting.
@@ -187,7 +187,7 @@ fn full_name(source: &Path) -> Result<PathBuf> {
     source.canonicalize().map_err(|error| Error::io("cannot open the source", source, error))
 }
 
-/// The cache; one that cannot be used is told, and left alone.
+/// Opens the cache. If it cannot be used, reports it and returns `None`; the cache is not changed.
 fn open_cache(run: &Run, cache: &CachePlace, source: &Path) -> Option<BlockCache> {
     use std::os::unix::ffi::OsStrExt;
     let name = source.as_os_str().as_bytes();

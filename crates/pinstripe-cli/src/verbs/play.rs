@@ -20,9 +20,10 @@ use crate::signals;
 
 /// Play a take back, all of its streams together
 ///
-/// The streams are read through rings and interleaved, each frame of all streams beside each other.
-/// To null they are read at their rate, to JACK and ALSA at that of the server or card, and what the
-/// disk does not give in time is silence and counted (exit code 3); a pipe or file takes them as fast as it can.
+/// The streams are read through rings and interleaved frame by frame. To null they are read at
+/// their own rate, to JACK and ALSA at that of the server or card: data that the disk does not
+/// deliver in time is replaced by silence and counted (exit code 3). A pipe or file takes them as
+/// fast as it can.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,7 +43,7 @@ pub struct PlayArgs {
     #[arg(long, value_name = "SINK", default_value = "null")]
     to: String,
 
-    /// Where to begin, as in 90s
+    /// Position to start at, as in 90s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     from: Option<Time>,
 
@@ -50,7 +51,7 @@ pub struct PlayArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Play this stream only, by number from 1 on; may be given more than once
+    /// Play only this stream, by its number from 1 on; may be given more than once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     stream: Vec<u32>,
 
@@ -96,16 +97,16 @@ impl PlayArgs {
     }
 }
 
-/// Whether the reader of what is written went away.
+/// Whether the reader of the output closed it.
 fn is_unread(error: &Error) -> bool {
     error.cause().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Names frames that were not there in time: a loss.
+/// Reports frames that were not delivered in time as a loss.
 pub(super) fn tell_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
     if outcome.missing_frames > 0 {
         let what = format!(
-            "{} frames were not there in time, in {}",
+            "{} frames were not read in time, in {}",
             format_count(outcome.missing_frames),
             counted(outcome.underruns, "underrun"),
         );
@@ -132,7 +133,7 @@ pub(super) fn facts(outcome: &PlayOutcome) -> Value {
 /// [`Kind::Usage`]; as the system says for standard output.
 pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
     let wrong = || {
-        Error::new(Kind::Usage, format!("'{to}' is no place to play to"))
+        Error::new(Kind::Usage, format!("'{to}' is not a place to play to"))
             .expected("null, pcm:PLACE, pcm:-, alsa:DEVICE or jack:[CLIENT:]PATTERN", to)
     };
     let (kind, place) = to.split_once(':').unwrap_or((to, ""));

@@ -1,4 +1,4 @@
-//! `pinstripe probe`: what an S3 endpoint can.
+//! `pinstripe probe`: tests an S3 endpoint.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 
-/// Test whether an S3 endpoint keeps the rules that a store stands on
+/// Test whether an S3 endpoint gives the guarantees that a store needs
 ///
-/// Objects are made below PLACE, raced, listed and removed again; about 500 requests. 'init' and
-/// 'member add' test the first line by themselves.
+/// Creates objects below PLACE, also by competing writers, lists and removes them; about 500
+/// requests. 'init' and 'member add' make the test in the first line of the output by themselves.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,7 +27,7 @@ pub struct ProbeArgs {
 const HEAD: [(&str, Side); 3] = [("what", Side::Left), ("works", Side::Left), ("seen", Side::Left)];
 
 impl ProbeArgs {
-    /// Tries everything and prints a table.
+    /// Makes all tests and prints a table.
     ///
     /// # Errors
     /// Those of the endpoint; [`Kind::NoOneWinner`] when it lacks what a store needs.

@@ -18,14 +18,13 @@ use crate::run::{Ending, Run};
 use crate::time;
 use crate::verbs::record::CONTROL;
 
-/// What a stream may end before the longest one without being told.
+/// A stream that ends this much before the longest one is not reported.
 const MOMENT_SECONDS: f64 = 0.01;
 
 /// Complete the files of a take whose recording was cut off
 ///
-/// Every file gets the length and the header that the take's journal vouches for: all that was
-/// durable, and nothing else. A take that is complete stays as it is; one that is being recorded is
-/// refused.
+/// Each file gets the length that the take's journal covers, and the header for it: this is all
+/// data that was durable. A complete take is not changed; a take that is being recorded is refused.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,7 +56,7 @@ impl RecoverArgs {
         }
         if !outcome.removed.is_empty() {
             run.screen.say(&format!(
-                "{} removed: made ahead, and nothing of them was durable",
+                "{} removed: created in advance, without durable data",
                 counted(outcome.removed.len() as u64, "file"),
             ));
         }
@@ -67,7 +66,7 @@ impl RecoverArgs {
                           its manifest and journal are left"
                 .to_owned(),
             _ => format!(
-                "{} put in order, with all that was durable: up to {} after the beginning",
+                "{} completed with all durable data: up to {} after the beginning",
                 counted(outcome.files.len() as u64, "file"),
                 time::span(outcome.longest),
             ),
@@ -96,8 +95,8 @@ impl RecoverArgs {
     }
 }
 
-/// Removes a socket at which no process answers. The manifest names directories, and may be anybody's:
-/// nothing else is removed there.
+/// Removes a socket at which no process answers. The directories come from the manifest, which is
+/// not trusted: nothing else is removed there.
 fn remove_unanswered(path: &Path) {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     let is_socket = path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());

@@ -1,4 +1,4 @@
-//! `pinstripe repair`: write anew what parity or another copy can give back.
+//! `pinstripe repair`: rewrites damaged data from parity or another copy.
 
 use std::path::PathBuf;
 
@@ -21,9 +21,9 @@ use crate::time;
 
 /// Repair damage
 ///
-/// Every strip is read and verified. A damaged extent is rebuilt beside the old one, and replaces
-/// it only when it is durable. To rebuild an absent member on another disk, run 'pinstripe member
-/// replace'.
+/// Every strip is read and verified. A damaged extent is rebuilt under a new name, and replaces the
+/// old one only when it is durable. To rebuild an absent member on another disk, run 'pinstripe
+/// member replace'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub struct RepairArgs {
           value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
 
-    /// With --member: as of 'pinstripe member replace'
+    /// With --member: as in 'pinstripe member replace'
     #[arg(long, requires = "to", hide = true)]
     same_disk: bool,
 

@@ -25,16 +25,16 @@ use crate::users;
 
 /// Restore a snapshot, or a part of it, below a directory or in its original place
 ///
-/// Without :PATH, everything is restored below DIR under its full path; with it, what is at PATH
-/// becomes the content of DIR. Missing or damaged data is rebuilt from parity.
+/// Without :PATH, everything is restored below DIR under its full path. With :PATH, the content of
+/// PATH becomes the content of DIR. Missing or damaged data is rebuilt from parity.
 ///
 /// With --in-place, DIR may already hold a tree; without --to, everything is restored to its
 /// original place. A file whose size and modification time are those of the snapshot is left as it
-/// is; of other files, only the parts that differ are fetched. Each changed file is written beside
-/// the old one, and renamed when it is complete and durable: a kill or power cut leaves the old
-/// file or the new one.
+/// is; of other files, only the parts that differ are fetched. Each changed file is written under a
+/// temporary name, and renamed when it is complete and durable: a kill or power cut leaves either
+/// the old file or the new one.
 ///
-/// Owners are stored and restored as numbers, whatever their names are here.
+/// Owners are stored and restored as numbers, not as names.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,7 +45,7 @@ Examples:
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
   pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
 pub struct RestoreArgs {
-    /// 'latest' or the beginning of an id, and what to restore of it
+    /// The snapshot, 'latest' or the beginning of an id; with :PATH, only that part of it
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
@@ -73,11 +73,11 @@ pub struct RestoreArgs {
 
     /// Remove what the snapshot does not have, in directories that it has completely
     ///
-    /// A directory where the snapshot has something else is removed with everything in it. Refused
-    /// if more entries would be removed than the snapshot has there, or if the backup had losses:
-    /// then only with --yes. Members of stores and everything that is mounted below PATH are always
-    /// kept. What the backup left out by its patterns is not in the snapshot, and is removed: check
-    /// with --dry-run.
+    /// A directory is removed with everything in it if the snapshot has something else of this
+    /// name. If more entries would be removed than the snapshot has there, or if the backup had
+    /// losses, --yes is required. Members of stores and everything mounted below PATH are always
+    /// kept. Files that the backup excluded by patterns are not in the snapshot, and are removed:
+    /// check with --dry-run.
     #[arg(long, requires = "in_place")]
     delete: bool,
 

@@ -30,8 +30,8 @@ use crate::xdg;
 /// stops early, and the next one continues from there: a nightly scrub with 5% covers the store in
 /// twenty nights. No password is needed.
 ///
-/// The exit code is 0 also if something was repaired; 10 if something is left for repair, for
-/// example an absent member; 3 if something is lost.
+/// The exit code is 0 even if something was repaired, 10 if something remains for repair, for
+/// example an absent member, and 3 if something is lost.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,7 +54,7 @@ pub struct ScrubArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     log: Option<PathBuf>,
 
-    /// Verify nothing; show how much was verified within which time
+    /// Verify nothing; show how much of the store was verified, and how recently
     #[arg(long, conflicts_with_all = ["budget", "limit", "log"])]
     status: bool,
 }

@@ -71,9 +71,9 @@ pub struct SplitArgs {
 
     /// How outputs are written [default: direct]
     ///
-    /// direct and direct+dsync bypass the page cache, uncached goes through it without staying
-    /// there, dsync and sync wait for the disk at each write. A policy that a file system refuses
-    /// is replaced by one with the same guarantee, and reported. With every policy, everything is
+    /// direct and direct+dsync bypass the page cache, uncached uses it but leaves no data there,
+    /// dsync and sync wait for the disk at each write. A policy that a file system refuses is
+    /// replaced by one with the same guarantee, and reported. With every policy, everything is
     /// durable at the end.
     #[arg(long, value_name = "NAME", value_parser = parsed::<Policy>)]
     policy: Option<Policy>,
@@ -89,8 +89,8 @@ pub struct SplitArgs {
     /// How the source is distributed over the outputs [default: stripes with parity, queue without]
     ///
     /// stripes: over all outputs in turn; queue: each block to any output that is free; ranges: one
-    /// contiguous range per output, and with --codec raw its bytes and nothing else, so that 'cat
-    /// OUT...' is the source, with checksums in OUT.pinstripe beside each.
+    /// contiguous range per output. With ranges and --codec raw, an output contains only the bytes
+    /// of its range, so that 'cat OUT...' is the source, and OUT.pinstripe has its checksums.
     #[arg(long, value_name = "NAME", value_enum)]
     layout: Option<Layout>,
 
@@ -107,12 +107,12 @@ pub struct SplitArgs {
     resume: bool,
 }
 
-/// How the source lies over the outputs.
+/// How the source is distributed over the outputs.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Layout {
     /// Over all outputs in turn.
     Stripes,
-    /// To whichever is free.
+    /// Each block to any output that is free.
     Queue,
     /// One range each.
     Ranges,

@@ -14,12 +14,12 @@ use crate::table::{self, Side};
 
 /// Show what the store holds and what dedup saves
 ///
-/// For each snapshot and for all of them together: files, bytes, and what is left of them when the
-/// same whole files (by name, size and content, or by content alone) or the same chunks are kept
-/// once. The lists of chunks are used; no content is read. With --read-data, all content is read
-/// once, and the second table also has blocks of fixed length and content-defined chunks of other
-/// lengths, as 'pinstripe analyze' shows for files that are not backed up. In large stores,
-/// distinct content is estimated from a sample: such numbers are marked with '~'.
+/// For each snapshot and for all of them together: files, bytes, and the bytes that remain if equal
+/// files (by name, size and content, or by content alone) or equal chunks are kept once. This uses
+/// the lists of chunks and reads no content. With --read-data, all content is read once, and the
+/// second table also has blocks of fixed length and content-defined chunks of other lengths, as
+/// 'pinstripe analyze' shows for files that are not backed up. In large stores, distinct content is
+/// estimated from a sample: such numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

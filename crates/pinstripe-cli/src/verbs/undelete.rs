@@ -35,7 +35,7 @@ impl UndeleteArgs {
             run.screen.event(&snapshots::event(&snapshot))?;
             run.screen.say(&format!("snapshot {} is back", snapshot.id.short()));
         }
-        // A member that was away has not heard of it: the others decide, and 'repair' tells it.
+        // An absent member is not updated: the other members decide, and 'repair' updates it.
         run.degraded_by_absent(&store);
         Ok(Ending::done(crate::event::Event::default().with("snapshots", back)))
     }

@@ -14,8 +14,8 @@ use crate::run::{Ending, Run};
 /// by the same command; until its last step, it can be undone with --back. Programs that do not
 /// know the new format cannot open the store from the first step on.
 ///
-/// Format version 2 protects an encrypted store against malicious members: what deletes, or says
-/// which members belong to the store, carries a MAC under the store's keys.
+/// Format version 2 protects an encrypted store against malicious members: objects that delete
+/// something, or say which members belong to the store, carry a MAC under the store's keys.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

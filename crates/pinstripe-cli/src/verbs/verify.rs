@@ -1,4 +1,4 @@
-//! `pinstripe verify`: every byte of a split or of a take, held against its checksums.
+//! `pinstripe verify`: compares every byte of a split or of a take with its checksums.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::time;
 /// Verify the outputs of 'pinstripe split', or a take of 'pinstripe record', against checksums
 ///
 /// Reports what is damaged, and which bytes of the source are lost, if any. Needs no disk space. A
-/// directory that has a take.json is a take; of its test streams the content is verified as well.
+/// directory with a take.json is a take; the content of its test streams is verified as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -78,8 +78,8 @@ impl VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// A single name of nothing is a mistake that a split of several outputs has other words for. A place
-    /// behind a scheme is looked for there.
+    /// Refuses a single path that does not exist, with a clearer message than that for several
+    /// outputs. A place with a scheme is not checked here.
     fn check_there(&self) -> Result<()> {
         match &self.outputs[..] {
             [only] if !only.to_string_lossy().contains(':') && !only.exists() => {
@@ -103,9 +103,9 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
         time::span(run.elapsed()),
         format_size(found.sound_bytes + found.damaged_bytes),
         match (is_lost, found.is_repairable) {
-            (true, _) => "some of it is damaged or not there, as named above",
+            (true, _) => "some of it is damaged or missing, as named above",
             (false, true) =>
-                "all of the take is there, but a copy of it is damaged or not there, as named above",
+                "the take is complete, but a copy of it is damaged or missing, as named above",
             (false, false) => "everything is intact",
         },
         test_frames(&found),
@@ -127,7 +127,7 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     Ok(Ending { code, facts })
 }
 
-/// What was found of test streams, behind the rest of a line.
+/// The result for test streams, as the end of a line.
 fn test_frames(found: &VerifyOutcome) -> String {
     let (right, silent) = (found.right_frames - found.silent_frames, found.silent_frames);
     let mut parts = Vec::new();

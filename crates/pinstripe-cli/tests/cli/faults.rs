@@ -182,6 +182,6 @@ fn a_fault_that_can_never_strike_is_refused() {
     ] {
         let ran = stand.run(line);
         assert_eq!(ran.code, code, "{line}: {}", ran.err);
-        assert_eq!(code == 2, ran.err.contains("would never strike"), "{line}: {}", ran.err);
+        assert_eq!(code == 2, ran.err.contains("never applies"), "{line}: {}", ran.err);
     }
 }

@@ -249,7 +249,7 @@ fn a_source_that_cannot_be_one_is_refused() {
         ("overlay src mnt --cache c", "a directory and a size"),
         ("overlay src", "MOUNTPOINT"),
         ("overlay", "SOURCE"),
-        ("overlay status nowhere", "shows anything there"),
+        ("overlay status nowhere", "is mounted there"),
     ] {
         let ran = stand.run(line);
         assert!(ran.code != 0 && ran.err.contains(what), "{line}: {} {}", ran.code, ran.err);

@@ -15,14 +15,14 @@ use super::{CLIENT_TIMEOUT, CONNECTIONS};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock, wait_readable};
 
-/// The time until the next try to accept a client, while no descriptor can be had for one.
+/// The time until the next attempt to accept a client, while no descriptor is free for one.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// A socket at which requests are answered. It is removed on drop.
 pub struct Control {
     listener: UnixListener,
     place: PathBuf,
-    /// Clients that are told the outcome at the end.
+    /// Clients that get the outcome at the end.
     deferred: Mutex<Vec<UnixStream>>,
 }
 
@@ -67,8 +67,8 @@ impl Control {
     /// Listens at a path; the socket that a dead process left there is removed.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] for what is no socket;
-    /// otherwise as the system says.
+    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path exists and
+    /// is not a socket; otherwise as the system says.
     pub fn bind(place: &Path) -> Result<Self> {
         remove_stale_socket(place)?;
         let told = |error| Error::io("cannot listen", place, error);

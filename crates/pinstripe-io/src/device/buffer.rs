@@ -19,7 +19,7 @@ pub const BUFFER_ALIGN: usize = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; BUFFER_ALIGN]);
 
-/// Memory for so many bytes, rounded up.
+/// Memory for `bytes` bytes, rounded up to pages.
 fn pages(bytes: usize) -> Vec<Page> {
     vec![Page([0; BUFFER_ALIGN]); bytes.div_ceil(BUFFER_ALIGN)]
 }

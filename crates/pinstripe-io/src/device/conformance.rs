@@ -39,7 +39,7 @@ pub(crate) fn run_bounds(fresh: Fresh<'_>) {
     }
 }
 
-/// Runs the checks of devices that know of holes.
+/// Runs the checks of devices with holes.
 pub fn run_sparse(fresh: &dyn Fn() -> Box<dyn Sparse>) {
     for check in [runs_cover_the_range, zeros_are_made_where_they_are_wanted] {
         check(fresh().as_ref());

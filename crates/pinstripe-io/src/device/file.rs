@@ -6,11 +6,11 @@
 //! when one follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
 //! cached part of a range before it is written directly).
 //!
-//! Long writes alone can go past the cache, too. Then both descriptors write, and all is read
-//! through the cache: the kernel drops what it has of a range before and after a direct write, so a
-//! read that follows finds it on the disk. The caller makes no other write beside a long one: on a
-//! disk the kernel could not drop a folio of the cache that such a write had just changed, and the
-//! next sync would fail.
+//! Long writes alone can bypass the cache, too. Then both descriptors write, and all reads go
+//! through the cache: the kernel drops the cached pages of a range before and after a direct write,
+//! so a later read gets the data from the disk. The caller makes no other write during a long one:
+//! otherwise the kernel could fail to drop a page that this write has just changed, and the next
+//! sync would fail.
 //!
 //! Invariants: a policy that the kernel or the file system refuses, at once or at the first write,
 //! is replaced by its fallback, which makes the same promise and can be queried; a disk that is
@@ -69,7 +69,7 @@ pub struct FileDevice {
     bounce: BufferPool,
 }
 
-/// Buffers for copying at most, and their size: so many unaligned writes go on at once.
+/// The most buffers for copies, and their size: this many unaligned writes can run at once.
 const BOUNCES: usize = 8;
 const BOUNCE_BYTES: usize = 1 << 20;
 
@@ -195,7 +195,7 @@ impl FileDevice {
     }
 
     pub(super) fn fall_back(&self, why: impl Into<io::Error>) {
-        // Of several threads that meet the refusal, the first says why.
+        // The first thread that meets the refusal sets the reason.
         let _ = self.fallback.set(Fallback::new(self.policy, why));
     }
 
@@ -338,8 +338,8 @@ fn look(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
-/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: of the memory devices (major 1,
-/// Documentation/admin-guide/devices.txt of the kernel) those that are no memory.
+/// Whether it is `/dev/null`, `/dev/zero` or `/dev/full`: the memory devices (major 1,
+/// Documentation/admin-guide/devices.txt of the kernel) without memory.
 fn is_sink(found: &Metadata) -> bool {
     let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
     found.file_type().is_char_device() && major == 1 && matches!(minor, 3 | 5 | 7)

@@ -21,7 +21,7 @@ macro_rules! forward_device {
             self.$inner.write_long_at(offset, parts)
         }
     };
-    // Of a device with a `write_at` of its own, which is to see every part.
+    // For a device with a `write_at` of its own, which must see every part.
     (@ $inner:tt long_by_parts) => {
         fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> ::pinstripe_base::error::Result<()> {
             $crate::device::write_parts(self, offset, parts)

@@ -28,7 +28,7 @@ pub enum Holder {
     Mounted(PathBuf),
     /// It is swap.
     Swap,
-    /// A device stands on it, as the kernel names it and as people do.
+    /// A device is built on it; its name in the kernel and for people.
     Device(String),
     /// One of its partitions is in use.
     Partition(String, Box<Holder>),
@@ -177,7 +177,7 @@ impl Tables {
         }
     }
 
-    /// Of btrfs its source alone says the device.
+    /// A mount of btrfs names its device only as its source.
     fn mounted(&self, whose: Whose) -> Option<Holder> {
         let Whose::Device(number) = whose else { return None };
         let wanted = mounts::numbers(number);

@@ -63,7 +63,7 @@ struct Flight {
     offset: u64,
     token: u64,
     buf: WriteBuf,
-    /// Stands in for `buf` where the disk does not take its memory.
+    /// Replaces `buf` where the disk does not accept its memory.
     copy: Option<AlignedBuf>,
     /// Bytes moved, and how many the kernel is to move.
     moved: usize,
@@ -293,7 +293,7 @@ impl Flight {
             self.moved += moved;
             let way = self.device.way(self.offset, &self.buf);
             let is_whole = self.moved >= self.goal;
-            // Ended within a block: only the cache can go on from there.
+            // Ended within a block: only the cache can continue from there.
             let is_stuck = !self.moved.is_multiple_of(way.block_bytes);
             return if is_whole || is_stuck { Progress::Over(Ok(())) } else { Progress::Again };
         }
@@ -334,8 +334,8 @@ impl Drop for Ring {
     }
 }
 
-/// Accepts errors that are no fault of the ring: interrupted, timed out, or short of memory or room
-/// for now, in which case finished entries are taken in first.
+/// Accepts errors that are not a fault of the ring: interrupted, timed out, or short of memory or
+/// room for now. Then finished entries are taken first.
 fn passing(error: io::Error) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),

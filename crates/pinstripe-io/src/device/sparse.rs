@@ -1,8 +1,8 @@
-//! Holes of a device: a trait of its own, beside [`Device`].
+//! Holes of a device: a trait of its own, separate from [`Device`].
 //!
-//! Only servers use it, and everything here can be had from any device in another way: all of it
-//! counts as data, zeros are written. So a device without this trait, for example a wrapper, is
-//! slower and never wrong.
+//! Only servers use it, and any device can do all of it in another way: everything counts as data,
+//! and zeros are written. So a device without this trait, for example a wrapper, is slower and
+//! never wrong.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ pub enum Space {
     Keep,
 }
 
-/// A device that knows of holes.
+/// A device that can have holes.
 pub trait Sparse: Device {
-    /// The run at the beginning of `range`, which is not empty; it does not go beyond the range. It
-    /// may end early: the next one may be of the same kind. What is being written meanwhile counts
-    /// as it was or as it will be.
+    /// The run at the beginning of `range`, which is not empty. The run does not extend beyond the
+    /// range. It may end early: the next one may be of the same kind. A range that is being written
+    /// meanwhile counts as before or after the write.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] beyond the end; otherwise as the system says.
@@ -136,7 +136,7 @@ impl Sparse for FileDevice {
         let flags = flags | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, range.start, bytes) {
             Ok(()) => Ok(()),
-            // EINVAL is what a disk says of ranges that are no whole sectors.
+            // A disk returns EINVAL for ranges that are not multiples of sectors.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Err(Error::new(
                 Kind::Unsupported,
                 "this device cannot zero ranges; zeros must be written",

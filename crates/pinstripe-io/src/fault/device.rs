@@ -21,7 +21,7 @@ pub struct FaultyDevice<D> {
 }
 
 impl<D: Device> FaultyDevice<D> {
-    /// Puts a plan before a device. The `member` keys of the plan are not looked at: see
+    /// Puts a plan before a device. The `member` keys of the plan are ignored: see
     /// [`Plan::for_member`].
     pub fn new(inner: D, plan: Plan) -> Self {
         let faults = Faults::new(inner.place(), plan);

@@ -8,17 +8,17 @@
 //! | | of devices: `write read len set_len discard sync` | |
 //! | `member` | number | the store's member, or the output of a split (default all) |
 //! | `room` | `packs index snapshots keys label` | extents of this room only |
-//! | `after` | count | lets so many matching calls pass first |
-//! | `times` | count | then strikes so often (default: always) |
-//! | `chance` | 0 to 1 | strikes a matching call with this probability |
+//! | `after` | count | lets this many matching calls pass first |
+//! | `times` | count | then applies this many times (default: always) |
+//! | `chance` | 0 to 1 | applies to a matching call with this probability |
 //! | `seed` | number | for `chance` and for the places of flipped bits |
 //! | `error` | `EIO`, `ENOSPC`, `5` ... | the call fails |
 //! | `delay` | `5ms`, `2s`, `100us` | the call takes longer |
-//! | `rate` | `50M` | all matching calls together move so many bytes per second |
+//! | `rate` | `50M` | all matching calls together move this many bytes per second |
 //! | `torn` | size | only the first bytes of an append, put or write arrive; success is reported |
 //! | `lost` | `yes` | an append, put or write does nothing; success is reported |
-//! | `flip` | count | so many bits are wrong in what is read or written |
-//! | `short` | size | a read ends after so many bytes |
+//! | `flip` | count | this many bits are wrong in the bytes read or written |
+//! | `short` | size | a read ends after this many bytes |
 //!
 //! | `hang` | `yes` | the call never returns |
 //!
@@ -111,15 +111,15 @@ pub enum Effect {
     Delay(Duration),
     /// Bytes per second that the matching calls together can move.
     Rate(u64),
-    /// Only so many of the bytes arrive; success is reported.
+    /// Only this many bytes arrive; success is reported.
     Torn(u64),
     /// Nothing arrives; success is reported.
     Lost,
-    /// So many bits, in places chosen by the seed, are wrong.
+    /// This many bits, in places chosen by the seed, are wrong.
     Flip(u32),
-    /// A read ends after so many bytes.
+    /// A read ends after this many bytes.
     Short(u64),
-    /// The call never returns, as of a disk that answers no more.
+    /// The call never returns, as with a disk that does not answer any more.
     Hang,
 }
 
@@ -187,7 +187,7 @@ impl Fault {
         }
     }
 
-    /// Whether a call is one that this fault counts.
+    /// Whether this fault counts a call.
     pub(super) fn matches(&self, operation: Operation, target: Option<Target>) -> bool {
         let fits = match self.effect {
             Effect::Error(_) | Effect::Delay(_) | Effect::Hang => true,

@@ -67,7 +67,7 @@ pub struct LaneSettings {
     pub engine: Engine,
     /// Writes in flight at most.
     pub depth: usize,
-    /// Writes that may wait in the queue, beside those in flight.
+    /// The most writes that wait in the queue, in addition to those in flight.
     pub queued: usize,
 }
 

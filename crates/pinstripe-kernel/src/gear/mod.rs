@@ -8,8 +8,8 @@
 //! hand the pieces of a run to different threads.
 //!
 //! Invariants: the candidates of a run do not depend on how it was divided; they are the same as
-//! [`Gear::scan_plain`]'s, which looks at one byte after the other. The table and the masks are
-//! part of the format and are FastCDC's, so that other programs can check our cuts.
+//! those of [`Gear::scan_plain`], which examines one byte after the other. The table and the masks
+//! are part of the format and are FastCDC's, so that other programs can check our cuts.
 //!
 //! Never here: where a chunk begins or ends. Candidates are properties of the data alone; the
 //! rules that choose among them need the place of the previous cut and are not ours.
@@ -148,7 +148,7 @@ impl Gear {
         self.scan_from(masks, hash, &data[at..], base + at as u64, out);
     }
 
-    /// The same as [`scan`](Gear::scan), one byte after the other: the plain version beside it.
+    /// The plain version of [`scan`](Gear::scan): one byte after the other.
     pub fn scan_plain(
         &self,
         masks: Masks,

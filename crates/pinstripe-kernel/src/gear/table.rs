@@ -1,4 +1,4 @@
-//! Constants of the gear hash. They are part of the format: another value is another set of cuts.
+//! Constants of the gear hash. They are part of the format: other values give other cuts.
 
 /// One random-looking value per byte value `v`: the first eight bytes, read big-endian, of the MD5
 /// digest of `v` repeated 64 times. The table that FastCDC implementations share.
@@ -74,9 +74,8 @@ pub(super) const GEAR: [u64; 256] = [
 pub(super) const MASKS_FIRST: u32 = 6;
 
 /// One mask per power of two from 64 bytes on: a random hash has all its bits clear about once in
-/// that many bytes. The bits lie apart from each other, and high, so that many bytes have a say.
-/// The first twelve are destor's, the others restic-FastCDC's, as FastCDC implementations have
-/// them.
+/// that many bytes. The bits are spread out, and high, so that many bytes influence them. The first
+/// twelve are destor's, the others restic-FastCDC's, as FastCDC implementations have them.
 #[rustfmt::skip]
 pub(super) const MASKS: [u64; 20] = [
     0x0000000001803110, 0x0000000018035100, 0x0000001800035300, 0x0000019000353000,

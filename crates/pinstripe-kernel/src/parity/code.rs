@@ -3,10 +3,10 @@
 //!
 //! Row 0 is P, all ones. Row r > 0 at data index i is proportional to 1 / (2^-i + y), with y being
 //! 0 for Q (which gives 2^i, as Linux md has it) and 2, 4 for the rows after it, scaled so that
-//! every row begins with 1. Without P this is a Cauchy matrix, and a Cauchy matrix stays one whose
-//! every square part can be inverted when a row of ones is put on top: **any** data shards can be
-//! had back from **any** as many parity rows, so long as no 2^-i meets a y, which [`max_data`]
-//! ensures.
+//! every row begins with 1. Without P this is a Cauchy matrix, and a Cauchy matrix with an added
+//! row of ones on top is still one in which every square part can be inverted: **any** data shards
+//! can be recovered from **any** parity rows of the same number, as long as no 2^-i equals a y,
+//! which [`max_data`] ensures.
 
 use super::{MAX_PARITY, TooManyLost, gf256};
 
@@ -16,7 +16,7 @@ const Y: [u8; MAX_PARITY] = [0, 0, 2, 4];
 /// A coefficient for each output, or for each equation: all there can be.
 pub(super) type Factors = [u8; MAX_PARITY];
 
-/// The most data shards that can stand beside this many parity shards.
+/// The most data shards for this number of parity shards.
 pub const fn max_data(parity_count: usize) -> usize {
     match parity_count {
         0 | 1 => usize::MAX,
@@ -40,11 +40,11 @@ pub(super) fn coefficient(row: usize, data: usize) -> u8 {
 /// The derivation of the lost data shards of a row from the present shards.
 pub(super) struct Recovery<'a> {
     data_count: usize,
-    /// Of every shard, data first, whether it is there.
+    /// For each shard, data first, whether it is present.
     present: &'a [bool],
     /// The lost data shards: the unknowns.
     lost: Vec<usize>,
-    /// As many parity rows that are there, the plainest first: the equations.
+    /// The parity rows used as equations, as many as needed, the plainest first.
     rows: Vec<usize>,
     /// `inverse[a][b]` is the share of equation `b` in unknown `a`.
     inverse: [Factors; MAX_PARITY],

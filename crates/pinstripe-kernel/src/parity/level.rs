@@ -83,7 +83,7 @@ impl InstructionSet {
     pub(super) fn run<K: Kernel>(self, kernel: &mut K, span: Range<usize>) {
         assert!(
             span.start <= span.end && span.end <= kernel.bound(),
-            "the span lies in all slices"
+            "all slices contain the span"
         );
         if self == InstructionSet::Scalar || !self.runs_here() {
             return kernel.plain(span);
@@ -92,14 +92,14 @@ impl InstructionSet {
         kernel.plain(span.start..start.unwrap_or(span.start));
         let rest = start.unwrap_or(span.start)..span.end;
         // SAFETY: the processor runs this level, the span ends within the kernel's bound, and
-        // `stream_start` gives only offsets where the outputs lie on multiples of 64.
+        // `stream_start` gives only offsets where the outputs are aligned to 64.
         let done = unsafe { self.sweep(kernel, rest, start.is_some()) };
         kernel.plain(done..span.end);
     }
 
     /// # Safety
     /// This processor runs the level; `span` ends within the kernel's bound; with `stream` set, the
-    /// kernel's outputs lie on multiples of 64 at the start of `span`.
+    /// kernel's outputs are aligned to 64 at the start of `span`.
     unsafe fn sweep<K: Kernel>(self, kernel: &mut K, span: Range<usize>, stream: bool) -> usize {
         // SAFETY: the caller's promises are those of every level's function.
         #[cfg(target_arch = "x86_64")]

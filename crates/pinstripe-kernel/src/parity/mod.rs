@@ -59,7 +59,7 @@ impl std::error::Error for TooManyLost {}
 ///
 /// # Panics
 /// If the parity shards differ in length, a data shard is longer than they are, there are more than
-/// [`MAX_PARITY`] of them, or more data shards than [`max_data`] allows beside them.
+/// [`MAX_PARITY`] of them, or more data shards than [`max_data`] allows with them.
 pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
     encode_at(best(), data, parity);
 }
@@ -102,7 +102,7 @@ pub fn encode_at(level: InstructionSet, data: &[&[u8]], parity: &mut [&mut [u8]]
 ///
 /// # Panics
 /// If `present` is shorter than `data_count` or longer than that and [`MAX_PARITY`], if there are
-/// more data shards than [`max_data`] allows, or if a wanted index lies beyond `present`.
+/// more data shards than [`max_data`] allows, or if a wanted index is beyond the end of `present`.
 pub fn rebuild(
     data_count: usize,
     present: &[Option<&[u8]>],
@@ -144,12 +144,12 @@ pub fn rebuild_at(
     Ok(())
 }
 
-/// Adds data shards to parity shards that are there: P += D_i, Q += 2^i * D_i, and so on.
+/// Adds data shards to existing parity shards: P += D_i, Q += 2^i * D_i, and so on.
 ///
-/// `sources` are `(i, bytes)`, `parity` are `(row, bytes)` with row 0 for P and 1 for Q; rows that
-/// are not listed are not looked at. Since adding is taking away, parity follows a change of some
-/// shards when what they were is added, and then what they are: in one call or, where the parity of
-/// what did not change is of use, in two. All slices are equally long.
+/// `sources` are `(i, bytes)`, `parity` are `(row, bytes)` with row 0 for P and 1 for Q; other rows
+/// are not touched. Adding is also subtracting: parity follows a change of some shards when their
+/// old bytes are added, and then their new bytes. Both can be in one call, or in two where the
+/// parity of the unchanged shards is of use. All slices are equally long.
 ///
 /// # Panics
 /// If slices differ in length, a row is not below [`MAX_PARITY`], or a data shard's number is

@@ -25,7 +25,7 @@ macro_rules! entry {
         ///
         /// # Safety
         /// The processor has the features; `span` ends within the kernel's bound; with `stream`
-        /// set, the kernel's outputs lie on multiples of 64 at the start of `span`.
+        /// set, the kernel's outputs are aligned to 64 at the start of `span`.
         #[target_feature(enable = $features)]
         pub(super) unsafe fn $name<K: Kernel>(
             kernel: &mut K,

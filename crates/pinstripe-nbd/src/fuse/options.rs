@@ -9,7 +9,7 @@ pub struct MountOptions {
     pub threads: usize,
     /// Whether nothing may be written.
     pub is_read_only: bool,
-    /// Whether others may change the device meanwhile: then the kernel keeps nothing of it, and
-    /// each read and each question for its length is answered anew.
+    /// Whether others may change the device meanwhile: then the kernel does not cache it, and each
+    /// read and each request for its length reaches the device.
     pub may_change: bool,
 }

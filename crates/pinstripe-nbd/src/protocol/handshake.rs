@@ -37,10 +37,10 @@ mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// An export as clients are told of it.
+/// The description of an export for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportInfo {
-    /// Its name; an empty one is what a client gets that names none.
+    /// Its name; clients that give no name get the export with an empty one.
     pub name: String,
     /// For people.
     pub description: String,
@@ -103,7 +103,7 @@ impl<'a> Handshake<'a> {
         Ok(Handshake { exports, wants_zeroes, is_structured: false, status_of: None })
     }
 
-    /// Answers one option whose data are at hand; `None` for data that are too long to be taken.
+    /// Answers one option with its data; `None` for data that are too long to be read.
     pub fn answer(&mut self, head: OptionHead, data: Option<&[u8]>, out: &mut Vec<u8>) -> Step {
         let mut say = |kind: u32, data: &[u8]| say(out, head.number, kind, data);
         let Some(data) = data else {
@@ -187,7 +187,7 @@ impl<'a> Handshake<'a> {
         if wanted.contains(&info::DESCRIPTION) && !export.description.is_empty() {
             tell(info::DESCRIPTION, export.description.as_bytes());
         }
-        // Told unasked as well: a client that does not look at it is answered all the same.
+        // Sent without a request as well: a client that ignores it is served anyway.
         let sizes = [1, export.preferred_bytes, REQUEST_BYTES_MAX].map(u32::to_be_bytes);
         tell(info::BLOCK_SIZE, sizes.as_flattened());
         say(answer::ACK, &[]);

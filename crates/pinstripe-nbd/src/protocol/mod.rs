@@ -5,8 +5,8 @@
 //! client:           | flags |     option ... | request, with bytes to be written ...
 //! ```
 //! Source: doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
-//! BLOCK_STATUS, which every client of today speaks. Fixed newstyle only; no TLS and no extended
-//! headers, both of which a client is told in the protocol's own words.
+//! BLOCK_STATUS, which every current client supports. Fixed newstyle only; no TLS and no extended
+//! headers: requests for both get the protocol's own refusals.
 //!
 //! Invariants: numbers are big-endian; every length that a client sends is compared with a limit of
 //! this file before it is used; any bytes of a client are answered or refused, never a panic.
@@ -31,8 +31,8 @@ pub const REQUEST_BYTES: usize = 28;
 pub(crate) const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest name, as the protocol has it.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Most bytes of one read or write. Clients are told; those that do not ask keep below it, since
-/// it is what servers have always taken.
+/// Most bytes of one read or write. Clients that ask get it; the others keep below it, because all
+/// servers have this limit.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
 /// Errors as the protocol numbers them; the numbers are those of Linux.

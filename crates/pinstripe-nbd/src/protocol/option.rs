@@ -40,7 +40,7 @@ pub enum ClientOption<'a> {
     StructuredReply,
     /// Which kinds of block status there are; they are chosen with `is_set`.
     MetaContext {
-        /// Of which export.
+        /// The name of the export.
         name: &'a str,
         /// Whether they are chosen as well.
         is_set: bool,
@@ -55,7 +55,7 @@ impl OptionHead {
     /// Reads a head.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] without the magic number: it is no client of NBD.
+    /// [`Kind::Corrupt`] without the magic number: it is not a client of NBD.
     pub fn decode(bytes: &[u8; OPTION_HEAD_BYTES]) -> Result<Self> {
         let magic = u64::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {

@@ -11,7 +11,7 @@ const FLAG_DONE: u16 = 1;
 pub(super) const ALLOCATION_ID: u32 = 1;
 const STATE_HOLE: u32 = 1;
 const STATE_ZERO: u32 = 2;
-/// Longest text beside an error.
+/// Longest text with an error.
 const MESSAGE_BYTES_MAX: usize = 512;
 
 mod chunk {
@@ -50,8 +50,8 @@ impl Form {
         }
     }
 
-    /// Adds what stands before `len` bytes that were read at `offset`. In the simple form, which
-    /// cannot be in parts, they are all.
+    /// Adds the head before `len` bytes that were read at `offset`. In the simple form, which
+    /// cannot be divided, these are all bytes.
     pub fn data(self, out: &mut Vec<u8>, cookie: u64, offset: u64, len: u32, is_last: bool) {
         match self {
             Form::Simple => simple(out, cookie, 0),

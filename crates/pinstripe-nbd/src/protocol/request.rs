@@ -35,7 +35,7 @@ pub struct Request {
     pub command: Command,
     /// How: see [`flag`].
     pub flags: u16,
-    /// By which the client knows the reply.
+    /// Identifies the reply for the client.
     pub cookie: u64,
     /// Where, in bytes.
     pub offset: u64,
@@ -109,7 +109,7 @@ impl Request {
             return Err(error::EINVAL);
         }
         if matches!(self.command, C::Flush | C::Disconnect) {
-            return Ok(()); // Offset and length are reserved, and not looked at.
+            return Ok(()); // Offset and length are reserved, and ignored.
         }
         let writes = matches!(self.command, C::Write | C::WriteZeroes);
         if terms.is_read_only && (writes || self.command == C::Trim) {

@@ -1,7 +1,7 @@
 //! How much a planner may trust a coincidence, from how its plans fared.
 
-/// Half points. A record that was planned and read gives one, one that was planned in vain takes
-/// two: plans of which a third is in vain are worth nothing.
+/// Half points. A record that was planned and read adds one, one that was planned in vain subtracts
+/// two: if a third of the plans is in vain, the credit does not rise.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Credit(i32);
 
@@ -42,7 +42,8 @@ impl Credit {
     }
 
     /// Points at equal distances that make a stream. Three among a few random ones are a
-    /// coincidence that happens at every read (64 points in 1,000 places give four), six are none.
+    /// coincidence that happens at every read (64 points in 1,000 places give four), but six are
+    /// not.
     pub(super) fn points(&self) -> usize {
         match self.0 {
             0.. => 3,

@@ -14,8 +14,8 @@ const USUAL_MIN: usize = 2;
 const ADOPTED_MAX: usize = 24;
 
 impl ReadPlanner {
-    /// When a stride has become the usual one, lets the reads that stood alone before begin streams
-    /// of it.
+    /// When a stride has become the usual one, begins streams of it with earlier reads that did not
+    /// belong to a stream.
     pub(super) fn adopt(&mut self, plan: &mut FetchPlan) {
         let usual = self.usual_stride();
         if std::mem::replace(&mut self.adopted, usual) == usual || !self.credit.is_good() {

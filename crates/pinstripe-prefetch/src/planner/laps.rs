@@ -29,7 +29,7 @@ impl Laps {
         (bytes / self.stride, longer.min(self.count()))
     }
 
-    /// The number of the record that a place lies in, counted from 0 over all laps.
+    /// The number of the record that contains a place, counted from 0 over all laps.
     pub(super) fn number(&self, at: u64) -> Option<i64> {
         let distance = at.checked_sub(self.origin).filter(|_| at < self.object)?;
         let (row, lap) = (distance / self.stride, distance % self.stride / self.record);

@@ -2,16 +2,17 @@
 //! thread, no memory but its own.
 //!
 //! The planner sees offsets and lengths in bytes. Reads that continue each other are a *run*; the
-//! beginnings of runs are points. A stream is an arithmetic progression of records: it is found
-//! when three points are equally far apart, when a run goes on, or when reads lie densely in no
-//! order. One that came to the end of the object may go on in laps, as columns of a matrix are read. Each
-//! stream has a window, the number of records that are fetched ahead of its reader. The
-//! window doubles when the reader had to wait for a record that was on its way, as long as doubling
-//! makes the reader faster, and never exceeds what the stream has consumed.
+//! beginnings of runs are points. A stream is an arithmetic progression of records. It is found
+//! when three points are at equal distances, when a run continues, or when reads cover a range
+//! densely in any order. A stream that reaches the end of the object may continue in laps, as a
+//! program reads the columns of a matrix. Each stream has a window, the number of records that are
+//! prefetched for its reader. The window doubles when the reader had to wait for a record in
+//! flight, as long as doubling makes the reader faster, and never exceeds what the stream has
+//! consumed.
 //!
-//! Invariants: what was planned and not read, together with what was planned in vain, is never more
-//! than was read, or one record; what was planned and not read never exceeds the memory it may
-//! take. State is per object, not per handle, so any number of readers may share it.
+//! Invariants: the bytes planned and not yet read, together with those planned in vain, never
+//! exceed the bytes read, or one record; the bytes planned and not yet read never exceed the memory
+//! limit. State is per object, not per handle, so any number of readers may share it.
 //!
 //! Sources: the rules of stream detection and growth go back to AMP (Gill and Bathen, FAST 2007),
 //! the majority over recent strides to Leap (Maruf and Chowdhury, ATC 2020).
@@ -38,13 +39,13 @@ use window::Window;
 const STREAMS_MAX: usize = 32;
 /// Streams that ended and whose length is remembered.
 const ENDED_KEPT: usize = 8;
-/// A stream whose records were dropped unread so often stops for good.
+/// A stream whose records were dropped unread this many times stops for good.
 const DROPS_MAX: u32 = 3;
-/// A stream that was not read for so many reads of the object makes room for the others: so many
-/// turns of each.
+/// A stream that was not read during this many reads of the object makes room for the others. With
+/// many streams, it is this many reads of each.
 const IDLE_READS: u64 = 64;
 const IDLE_TURNS: u64 = 8;
-/// Records read by which a stream of another stride is one all the same.
+/// Records read that prove a stream whose stride is not the usual one.
 const PROVEN: u64 = 8;
 
 /// The planner of one object.
@@ -160,8 +161,8 @@ impl ReadPlanner {
         self.streams.iter().map(Stream::outstanding).sum()
     }
 
-    /// The stream that a read belongs to: one that planned it, else one that expects it, else the
-    /// one of the shortest stride that it may go on.
+    /// The stream of a read: one that planned it, else one that expects it, else the one with the
+    /// shortest stride that it may continue.
     fn stream_of(&self, range: &Range<u64>, sighting: Sighting) -> Option<usize> {
         let usual = self.usual_stride();
         // Where streams lie side by side, one read of each is a progression too, but a short one.
@@ -173,7 +174,7 @@ impl ReadPlanner {
             Place::Inside => Some((1, 0)),
             Place::Next | Place::Skipped if !is_likely(stream) => None,
             Place::Next => Some((2, stream.distance())),
-            // A run that goes on is not the record after the next one of another stream.
+            // A run that continues is not the record after the next one of another stream.
             Place::Skipped if !sighting.is_continued => Some((3, stream.distance())),
             Place::Skipped | Place::Elsewhere => None,
         };
@@ -182,13 +183,13 @@ impl ReadPlanner {
         ranked.min().map(|(_, at)| at)
     }
 
-    /// Whether a read that goes on another one only follows a strided reader: it begins nothing.
+    /// Whether a read that continues another one only follows a strided reader: it begins nothing.
     fn is_trailing(&self, range: &Range<u64>, sighting: Sighting) -> bool {
         let slack = self.bounds.record;
         sighting.is_continued && self.streams.iter().any(|stream| stream.trails(range, slack))
     }
 
-    /// The stream of which a read begins another lap, and which goes on with that.
+    /// The stream that begins another lap with this read, and continues with that.
     fn lap_of(&mut self, range: &Range<u64>) -> Option<usize> {
         let object = self.bounds.object;
         let goes_round =

@@ -7,9 +7,9 @@ use super::stream::Progression;
 
 /// Runs remembered: four points of each of sixteen streams.
 const RUNS_KEPT: usize = 64;
-/// Reads looked at for streams in no strict order.
+/// The number of reads examined for streams in no strict order.
 const LATELY: usize = 8;
-/// A dense stretch is at most so many times as long as what was read in it.
+/// The greatest ratio of the length of a dense stretch to the bytes read in it.
 const SPREAD_MAX: u64 = 2;
 /// Lengths of runs that pass for equal: the kernel's own read-ahead adds to some of them.
 const LENGTHS_ALIKE: u64 = 2;
@@ -20,7 +20,7 @@ const NEAR: usize = 4;
 const PAIRS_MIN: u64 = 1;
 const PAIRS_OVER_CHANCE: u64 = 3;
 
-/// Reads that go on where the one before ended.
+/// Reads that each begin where the one before ended.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     start: u64,
@@ -31,7 +31,7 @@ struct Run {
 /// How a read fits to those before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sighting {
-    /// Whether it goes on where another one ended.
+    /// Whether it begins where another one ended.
     pub(super) is_continued: bool,
     /// The beginning of the run.
     pub(super) start: u64,
@@ -86,9 +86,10 @@ impl Recent {
         Sighting { is_continued: continued.is_some(), start: run.start, reads: run.reads }
     }
 
-    /// The progression that the read at `range` ends, if as many beginnings of runs, this one among
-    /// them, are equally far apart as `points` asks for that distance. Of several, the one that
-    /// asks for the fewest, and then the shortest: a chance distance is seldom either.
+    /// The progression that the read at `range` ends: `points(distance)` beginnings of runs, this
+    /// one among them, must be at equal distances. If there are several progressions, it is the one
+    /// that needs the fewest points, and then the one with the shortest distance: a coincidence
+    /// seldom has either.
     pub(super) fn stride(
         &self,
         range: &Range<u64>,

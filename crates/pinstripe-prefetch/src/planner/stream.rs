@@ -21,12 +21,12 @@ pub(super) struct Progression {
 }
 
 impl Progression {
-    /// One record after the other from the one that `start` lies in.
+    /// One record after the other from the record that contains `start`.
     pub(super) fn sequential(start: u64, record: u64) -> Self {
         Progression { base: start / record * record, stride: record as i64, record }
     }
 
-    /// The number of the record that a place lies in; negative before the base.
+    /// The number of the record that contains a place; negative before the base.
     fn number(&self, at: u64) -> Option<i64> {
         let distance = at as i64 - self.base as i64;
         let number = match self.stride > 0 {
@@ -45,7 +45,7 @@ impl Progression {
     }
 }
 
-/// Where a read lies in a stream.
+/// The position of a read in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// It takes a record that was planned.
@@ -56,7 +56,7 @@ pub(super) enum Place {
     Next,
     /// It takes the one after that.
     Skipped,
-    /// It is none of this stream.
+    /// It does not belong to this stream.
     Elsewhere,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Stream {
     progression: Progression,
-    /// The order in which the progression goes on from the end of the object, where that was seen:
+    /// The order in which the progression continues from the end of the object, once that was seen:
     /// then it counts the records.
     laps: Option<Laps>,
     /// Records planned and not read.
@@ -97,7 +97,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// A stream of which nothing was read.
+    /// A stream without reads.
     pub(super) fn new(progression: Progression, reads: u64) -> Self {
         Stream {
             progression,
@@ -129,7 +129,7 @@ impl Stream {
         self.ahead = (0..=last).filter(|number| !read.contains(number)).collect();
     }
 
-    /// The number of the record that a place lies in; negative before the first.
+    /// The number of the record that contains a place; negative before the first.
     fn number(&self, at: u64) -> Option<i64> {
         match &self.laps {
             Some(laps) => laps.number(at),
@@ -145,9 +145,9 @@ impl Stream {
         }
     }
 
-    /// Goes on with the next lap if that is what a read begins: the stream has come to the end of the
-    /// object, and the read is of the record beside one of its own, as far back as its first or
-    /// further. Whether it does.
+    /// Continues with the next lap if the read begins one: the stream has reached the end of the
+    /// object, and the read follows one of its own records directly, at its first record or further
+    /// back. Returns whether it does.
     pub(super) fn goes_round(&mut self, range: &Range<u64>, object: u64) -> bool {
         let Progression { base, stride, record } = self.progression;
         let is_over =

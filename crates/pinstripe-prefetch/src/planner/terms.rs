@@ -1,4 +1,4 @@
-//! What a planner is told, and what it tells.
+//! The input and the output of a planner.
 
 use std::ops::Range;
 

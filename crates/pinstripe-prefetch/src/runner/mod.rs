@@ -4,14 +4,14 @@
 //! shared by all readers. Lock order: `state`, then the result of a unit; no lock is held while the
 //! source is asked.
 //!
-//! Invariants: bytes are charged when a unit is asked for, not when it arrives, and what is charged
-//! never exceeds the budget; a read that was asked for always goes on, without a place in the
-//! budget where there is none; it never waits behind units without a reader; a unit is fetched
-//! by one thread at a time, and all who want it get that thread's answer.
+//! Invariants: bytes are charged when a unit is requested, not when it arrives, and charged bytes
+//! never exceed the budget. A read always continues, outside the budget if it is full; it never
+//! waits for units without a reader. A unit is fetched by one thread at a time, and all readers
+//! that want it get that thread's answer.
 //!
-//! Who knows what will be read needs no planner: it pins units in the order of its plan, and waits
-//! where the budget is full of others that it pinned and has not read. A pinned unit is fetched
-//! once, whether it gives bytes or an error, and is there until its last pin is given back.
+//! A caller that knows its reads needs no planner: it pins units in the order of its plan, and
+//! waits where the budget is full of other units that it pinned and has not read. A pinned unit is
+//! fetched once, whether it gives bytes or an error, and is kept until its last pin is given back.
 
 #![allow(clippy::disallowed_methods, reason = "threads wait for slow sources")]
 
@@ -39,7 +39,7 @@ use state::{Pinning, State};
 pub trait FetchSource: Send + Sync {
     /// Names a unit.
     type Key: Copy + Eq + Hash + Send + Sync + 'static;
-    /// What is fetched.
+    /// The unit that is fetched.
     type Unit: Send + Sync + 'static;
 
     /// Fetches a unit; may take long, and is called by many threads at once.
@@ -81,7 +81,7 @@ struct Shared<S: FetchSource> {
 }
 
 impl<S: FetchSource + 'static> Runner<S> {
-    /// A runner with so many bytes, and so many threads that fetch what is not read yet.
+    /// A runner with a budget of bytes, and this many threads for prefetching.
     pub fn new(source: S, budget: u64, threads: usize) -> Self {
         let shared = Shared::new(source, budget);
         let threads = (0..threads)
@@ -124,7 +124,7 @@ impl<S: FetchSource> Runner<S> {
         lock(&self.shared.state).found(key)
     }
 
-    /// A unit of so many bytes, for a reader who waits for it.
+    /// A unit of this length, for a reader that waits for it.
     ///
     /// # Errors
     /// Those of the source. They are not kept: the next reader asks again.
@@ -149,8 +149,8 @@ impl<S: FetchSource> Runner<S> {
         }
     }
 
-    /// A place for a unit of so many bytes that will be read for certain, if there is room for it
-    /// now. It is fetched when it is [started](Self::start) or read.
+    /// A place for a unit of this length that will certainly be read, if there is room for it now.
+    /// It is fetched when it is [started](Self::start) or read.
     pub fn try_pin(&self, key: S::Key, bytes: u64) -> Option<Pinned<'_, S>> {
         let pinning = lock(&self.shared.state).pin(key, bytes);
         (pinning != Pinning::NoRoom).then(|| Pinned::new(self, key, bytes, pinning))
@@ -183,7 +183,7 @@ impl<S: FetchSource> Runner<S> {
         }
     }
 
-    /// Fetches nothing ahead any more, and keeps no caller waiting for room. Reads go on.
+    /// Prefetches nothing any more, and lets no caller wait for room. Reads continue.
     pub fn end(&self) {
         self.shared.end();
     }

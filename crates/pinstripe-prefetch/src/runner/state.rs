@@ -42,7 +42,7 @@ struct Slot<U> {
     cell: Arc<Cell<U>>,
     bytes: u64,
     stage: Stage,
-    /// Who planned it; `None` once it was read.
+    /// The stream that planned it; `None` once it was read.
     origin: Option<(u64, Range<u64>)>,
     /// It was read since the hand of the clock passed.
     is_recent: bool,

@@ -1,10 +1,11 @@
 //! A cluster of servers in virtual time: what a reader of records gets under a rule of read-ahead.
 //!
-//! The model: a record lies on one of `lanes` servers by a hash of its number; a server answers one
-//! request after the other, each in `service`; a request travels `latency` there and back, and all
-//! answers share one link. With 24 servers it repeats the published figures of a Ceph cluster read
-//! by a program that gives advice (ceph-devel, July 2013) within 20 %: collisions on servers limit
-//! it, not the network. The throughput at a fixed depth follows X(Q) = Xmax * Q / (Q + lanes - 1).
+//! The model: a record is on one of `lanes` servers, by a hash of its number; a server answers one
+//! request after the other, each in `service`; a request takes `latency` there and back, and all
+//! answers share one link. With 24 servers it reproduces the published figures of a Ceph cluster
+//! read by a program that gives advice (ceph-devel, July 2013) within 20 %: collisions on servers
+//! limit it, not the network. The throughput at a fixed depth follows X(Q) = Xmax * Q / (Q + lanes
+//! - 1).
 
 pub mod patterns;
 pub mod rules;

@@ -80,7 +80,7 @@ pub struct Doubling {
 }
 
 impl Doubling {
-    /// A file of which nothing was read.
+    /// A file without reads.
     pub fn new(most: u64) -> Self {
         Doubling { last: None, window: 0, end: 0, most }
     }
@@ -105,8 +105,8 @@ impl Rule for Doubling {
     }
 }
 
-/// Lustre (llite/rw.c): one stride per handle, forwards only, of which the second equal gap is
-/// acted on; one record more for each read that fits.
+/// Lustre (llite/rw.c): one stride per handle, forwards only, used from the second equal gap on;
+/// one record more for each read that fits.
 pub struct OneStride {
     last: Option<u64>,
     gap: u64,
@@ -117,7 +117,7 @@ pub struct OneStride {
 }
 
 impl OneStride {
-    /// A handle by which nothing was read.
+    /// A handle without reads.
     pub fn new(most: u64) -> Self {
         OneStride { last: None, gap: 0, equal: 0, window: 0, end: 0, most }
     }
@@ -150,7 +150,7 @@ pub struct OneCursor {
 }
 
 impl OneCursor {
-    /// A handle by which nothing was read.
+    /// A handle without reads.
     pub fn new(most: u64) -> Self {
         OneCursor { next: 0, window: 1, end: 0, most }
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::KnownStore;
 
-/// More is no file of ours.
+/// A longer file was not written by this program.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 /// Changes when an older version could misread what a file says.
 const VERSION: u32 = 1;

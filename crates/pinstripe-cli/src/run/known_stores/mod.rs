@@ -128,8 +128,7 @@ impl KnownStores {
             && !self.has_complained
         {
             self.has_complained = true;
-            monitor
-                .note(&format!("what this host knows of the store cannot be remembered: {error}"));
+            monitor.note(&format!("cannot save what this host knows about the store: {error}"));
         }
         self.stores.retain(|known| known.id != store.id);
         self.stores.push(store);

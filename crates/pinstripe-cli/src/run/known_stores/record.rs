@@ -39,7 +39,7 @@ pub struct KnownStore {
     /// Since when the store is known to be older than what was seen of it, until it is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_since_seconds: Option<i64>,
-    /// What was seen of writers on other hosts.
+    /// The last known heartbeats of writers on other hosts.
     #[serde(default, skip_serializing_if = "KnownSightings::is_empty")]
     pub sightings: KnownSightings,
     /// When it was opened last, seconds since 1970, to a day.
@@ -92,7 +92,7 @@ pub struct MemberPlace {
     pub place: StoredPath,
 }
 
-/// A path: text, or its bytes where it is no text.
+/// A path: text, or bytes if it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredPath {
@@ -134,7 +134,7 @@ impl KnownStore {
         self.slot.as_deref().and_then(SnapshotId::from_hex).map(|id| id.0)
     }
 
-    /// The number of the member that was there.
+    /// The number of the member that was at this path.
     pub fn member_at(&self, path: &Path) -> Option<usize> {
         self.members.iter().find(|it| it.place.path() == path).map(|it| it.member)
     }
@@ -144,7 +144,7 @@ impl KnownStore {
         self.id.get(..8).unwrap_or(&self.id)
     }
 
-    /// Takes over what an open store says of itself, and the paths that led to it.
+    /// Takes over the facts about an open store, and the paths that named it.
     pub fn take(&mut self, store: &Store, names: &[PathBuf]) {
         let seats = store.member_slots.iter().enumerate().filter(|(_, seat)| seat.row.is_some());
         let members: Vec<_> = seats

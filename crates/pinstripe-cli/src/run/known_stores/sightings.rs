@@ -41,7 +41,7 @@ impl KnownSightings {
         self.seen.is_empty()
     }
 
-    /// What was seen in this boot; what makes no sense is left out.
+    /// The sightings of this boot; invalid ones are left out.
     pub fn of_boot(&self, boot: &[u8; 16]) -> Vec<PulseSighting> {
         if *boot == [0; 16] || self.boot != hex(boot) {
             return Vec::new();

@@ -16,10 +16,11 @@ use crate::run::{Ending, Run};
 
 /// Assemble an array from its devices, and register it under a name
 ///
-/// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0, 1.1 or 1.2). After
-/// a power cut, the log is replayed. Without devices, those registered under the name are used.
-/// With --scan and no name, all registered arrays without a server are assembled; with --scan and
-/// --device, also the arrays found on those devices, each under the name in its superblock.
+/// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0,
+/// 1.1 or 1.2). After a power cut, the log is replayed. Without devices, those registered under the
+/// name are used. With --scan and no name, all registered arrays without a server are assembled;
+/// with --scan and --device, also the arrays found on those devices, each under the name in its
+/// superblock.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,13 +41,13 @@ pub struct ArrayAssembleArgs {
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
 
-    /// With --scan, look for arrays on this file or disk too; may be given several times
+    /// With --scan, also search this file or disk for arrays; may be given several times
     #[arg(long = "device", value_name = "DEVICE", conflicts_with = "name",
           value_hint = ValueHint::FilePath)]
     searched: Vec<PathBuf>,
 
     /// Leave out unusable devices, and trust parity that may be stale: data that was being written
-    /// during a power cut may be wrong. An array made by md is read although it is dirty and
+    /// during a power cut may be wrong. An array made by md is read even if it is dirty and
     /// degraded or has a journal, also by a later 'serve'
     #[arg(long)]
     force: bool,
@@ -111,7 +112,7 @@ impl ArrayAssembleArgs {
         Ok(failures.ending(done))
     }
 
-    /// Returns whether it was assembled: not if a process serves it.
+    /// Assembles an array, and returns whether it did: not if a process serves it.
     fn assemble_unserved(
         &self,
         run: &Run,
@@ -133,7 +134,7 @@ impl ArrayAssembleArgs {
     }
 }
 
-/// The name under which an array that was found is registered or can be.
+/// The name under which a found array is registered, or can be.
 fn own_name(name: &str, array: &str, register: &Register) -> Result<String> {
     for known in register.names()? {
         if register.read(&known).is_ok_and(|it| it.array == array) {

@@ -72,7 +72,7 @@ pub struct ArrayCreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
     stripe_size: Granule,
 
-    /// Overwrite whatever the devices carry, and drop an array registered under this name
+    /// Overwrite anything on the devices, and drop an array registered under this name
     #[arg(long)]
     force: bool,
 
@@ -85,7 +85,7 @@ fn chunk(text: &str) -> std::result::Result<Size, String> {
     chunk_bytes_of(text).map(Size).map_err(one_line)
 }
 
-/// None follows what is written.
+/// The unit of small writes; `None` adapts it to the writes.
 #[derive(Debug, Clone, Copy)]
 struct Granule(Option<u32>);
 
@@ -101,13 +101,13 @@ impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors
-    /// Those of [`create`]; [`Kind::Usage`] when the devices are not as many as were said.
+    /// Those of [`create`]; [`Kind::Usage`] when the number of devices is wrong.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let wanted = self.raid_devices.saturating_add(self.spare_devices);
         if self.devices.len() != wanted {
             return Err(Error::new(
                 Kind::Usage,
-                "the number of devices is not that of members and spares",
+                "the number of devices does not match the members and spares",
             )
             .expected(wanted, self.devices.len())
             .advice("name one device for each, or 'missing' for a member"));

@@ -1,4 +1,4 @@
-//! `pinstripe array examine`: what devices say of the arrays that they are of, as `mdadm --examine`.
+//! `pinstripe array examine`: the superblocks of devices, as `mdadm --examine` shows them.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ impl ArrayExamineArgs {
     /// Shows them, one after the other.
     ///
     /// # Errors
-    /// The first of those of [`examine`], when all were shown.
+    /// The first of the errors of [`examine`], after all devices were shown.
     pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         if self.scan {
             return self.run_scan(run, is_verbose);

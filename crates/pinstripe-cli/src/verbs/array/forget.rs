@@ -1,4 +1,4 @@
-//! `pinstripe array forget`: a name leaves the register.
+//! `pinstripe array forget`: removes a name from the register.
 
 use pinstripe_array::ops::forget::forget;
 use pinstripe_base::error::Result;

@@ -1,4 +1,4 @@
-//! `pinstripe array grow`: one member more, another level, or more of each member.
+//! `pinstripe array grow`: adds a member, changes the level, or uses larger members.
 
 use std::path::PathBuf;
 
@@ -12,12 +12,12 @@ use super::work::{self, FollowArgs};
 use crate::args::{Size, size};
 use crate::run::{Ending, Run};
 
-/// Grow an array by one member, change its level, or use larger members whole
+/// Grow an array by one member, change its level, or use the full size of larger members
 ///
 /// By one member: all data is moved to rows that are one chunk wider (a reshape), while the array
 /// stays in use. An interrupted reshape continues when the array is opened again. The new space is
-/// available at the end: a FUSE file gets longer, NBD clients see the new size when they reconnect.
-/// A mirror gets one more copy. Level 10 can grow only with near copies.
+/// available at the end: a FUSE file gets longer, and NBD clients see the new size when they
+/// reconnect. A mirror gets one more copy. Level 10 can grow only with near copies.
 ///
 /// --level changes the level where no data has to move: 0 to 4 or 5, 4 or 5 to 6 (each with one more
 /// device, which is filled with parity), back again (the last member becomes a spare), and 1 with
@@ -52,12 +52,12 @@ pub struct ArrayGrowArgs {
     #[arg(long, short, value_name = "LEVEL", conflicts_with = "raid_devices")]
     level: Option<String>,
 
-    /// With --add, create the device as a file of this size if it does not exist; without, "max":
-    /// use all of each member
+    /// With --add, create the device as a file of this size if it does not exist; without --add,
+    /// "max": use all of each member
     #[arg(long, value_name = "SIZE", value_parser = member_size)]
     size: Option<MemberSize>,
 
-    /// Overwrite whatever the device carries
+    /// Overwrite anything on the device
     #[arg(long)]
     force: bool,
 
@@ -83,7 +83,7 @@ impl ArrayGrowArgs {
     /// Begins it, and waits for its end.
     ///
     /// # Errors
-    /// Those of the array: members are absent, something else goes on, there is no spare.
+    /// Those of the array: members are absent, other work is running, there is no spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let add = self.add.as_deref().map(absolute).transpose()?;
         let force = self.force;
@@ -105,12 +105,12 @@ impl ArrayGrowArgs {
         work::do_all(run, &self.name, &self.patience, newcomers, acts, [request])
     }
 
-    /// The value of `--size`, where it goes with the other arguments.
+    /// The value of `--size`, if it fits the other arguments.
     fn size(&self, adds: bool) -> Result<Option<MemberSize>> {
         let changes_else = adds || self.level.is_some() || self.raid_devices.is_some();
         match self.size {
             Some(MemberSize::Max) if changes_else => {
-                Err(Error::new(Kind::Usage, "--size max goes with no other change")
+                Err(Error::new(Kind::Usage, "--size max cannot be combined with another change")
                     .advice("make the other change first, then use --size max"))
             }
             Some(MemberSize::Bytes(_)) if !adds => {

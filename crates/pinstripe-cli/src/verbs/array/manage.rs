@@ -1,4 +1,4 @@
-//! `pinstripe array manage`: members fail, go and come.
+//! `pinstripe array manage`: fails, removes, adds and replaces members.
 
 use std::path::PathBuf;
 
@@ -20,8 +20,8 @@ use crate::run::{Ending, Run};
 ///
 /// A served array is changed by the serving process while it stays in use. Any other array is
 /// opened here, and members are rebuilt with progress shown. Several options are applied in this
-/// order: fail, remove, re-add, add, replace. All devices are looked at first: if one cannot be used,
-/// nothing is changed.
+/// order: fail, remove, re-add, add, replace. All devices are examined first: if one cannot be
+/// used, nothing is changed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -66,7 +66,7 @@ pub struct ArrayManageArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Size>,
 
-    /// Overwrite whatever an added device carries
+    /// Overwrite anything on an added device
     #[arg(long)]
     force: bool,
 
@@ -75,11 +75,11 @@ pub struct ArrayManageArgs {
 }
 
 impl ArrayManageArgs {
-    /// Does it.
+    /// Runs the verb.
     ///
     /// # Errors
-    /// Why a device cannot be used; nothing is done then. Why the first thing that could not be
-    /// done could not be; what was named before is done.
+    /// If a device cannot be used: nothing is changed then. If an action fails: the actions before
+    /// it are done.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let acts = self.acts()?;
         if acts.is_empty() {
@@ -92,17 +92,17 @@ impl ArrayManageArgs {
         work::do_all(run, &self.name, &self.patience, newcomers, acts, requests)
     }
 
-    /// Without any act: a mistake, unless words like 'detached' were given and mean no device.
+    /// No action is a mistake, unless words like 'detached' were given that match no device.
     fn nothing(&self, run: &Run) -> Result<Ending> {
         if self.fail.is_empty() && self.remove.is_empty() {
             return Err(Error::new(Kind::Usage, "no change was named")
                 .advice("see 'pinstripe array manage --help'"));
         }
-        run.screen.say("no member is meant by that: nothing is changed");
+        run.screen.say("no member matches: nothing is changed");
         Ok(status::ending(run, &look(&self.name, &register()?)?))
     }
 
-    /// In the order in which they make sense together.
+    /// The actions, in the order in which they are applied.
     fn acts(&self) -> Result<Vec<ManageAction>> {
         let force = self.force;
         let mut acts = Vec::new();
@@ -125,7 +125,7 @@ impl ArrayManageArgs {
         Ok(acts)
     }
 
-    /// The devices of a list, in which mdadm's words stand for members.
+    /// The devices of a list, with mdadm's words replaced by the members that they match.
     fn expanded(&self, list: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut devices = Vec::with_capacity(list.len());
         for device in list {
@@ -141,7 +141,7 @@ impl ArrayManageArgs {
     }
 }
 
-/// The device of a member, if a word of mdadm's means it.
+/// The device of a member, if a word of mdadm's matches the member.
 fn meant(word: &str, slot: &SlotDetail) -> Option<PathBuf> {
     let device = slot.device.clone()?;
     let is_meant = match word {

@@ -1,4 +1,4 @@
-//! `pinstripe array monitor`: watches arrays from outside, and tells of what happens to them.
+//! `pinstripe array monitor`: watches arrays and reports their events.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::signals;
 /// How long a process that serves may take to describe its array.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// No name of an array: those have no blanks.
+/// The place of problems of the register. It has a blank, so it is not the name of an array.
 const REGISTER: &str = "the register";
 
 /// Watch arrays, and run a program, send mail or call a URL when something happens
 ///
-/// Runs until an interrupt, beside the processes that serve: they may end and start again
-/// meanwhile. Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray, FailedArray,
-/// RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray, DeviceDisappeared,
-/// MismatchFound, BlocksHealed; and NobodyServes and ServedAgain, for an array that no process
-/// serves any more, and for one that is served again. Arrays that are degraded or not served when
-/// the monitor starts are reported at once.
+/// Runs until interrupted, independently of the processes that serve the arrays: these may end and
+/// start again meanwhile. Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray,
+/// FailedArray, RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray,
+/// DeviceDisappeared, MismatchFound, BlocksHealed. NobodyServes reports that no process serves an
+/// array any more, ServedAgain that a process serves it again. Arrays that are degraded or not
+/// served when the monitor starts are reported at once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -56,7 +56,7 @@ pub struct ArrayMonitorArgs {
     #[arg(long, short, value_name = "ADDRESS")]
     mail: Option<String>,
 
-    /// The program that sends mail: it gets the whole mail on its standard input, and the
+    /// The program that sends mail: it gets the complete mail on its standard input, and the
     /// argument -t
     #[arg(long, value_name = "PROGRAM", default_value = "sendmail",
           value_hint = clap::ValueHint::CommandName)]
@@ -71,13 +71,13 @@ pub struct ArrayMonitorArgs {
           default_value_t = Time(Duration::from_secs(30)))]
     deadline: Time,
 
-    /// The interval between looks. An array without a server is looked at by its superblocks,
-    /// which wakes disks that sleep
+    /// Interval between checks. For an array without a server, a check reads the superblocks, which
+    /// wakes sleeping disks
     #[arg(long, short, value_name = "TIME", value_parser = duration,
           default_value_t = Time(Duration::from_secs(10)))]
     delay: Time,
 
-    /// Look once, report NewArray for each array and what is wrong with it, and end
+    /// Check once, report NewArray for each array and what is wrong with it, and end
     #[arg(long, short = '1')]
     oneshot: bool,
 
@@ -90,8 +90,9 @@ impl ArrayMonitorArgs {
     /// Watches until an interrupt.
     ///
     /// # Errors
-    /// When the register cannot be read at the beginning, for a name that nothing has, and when
-    /// standard output takes no more. Whatever happens to an array or a notification is reported.
+    /// When the register cannot be read at the beginning, for an unknown name, and when writing to
+    /// standard output fails. Problems with an array or a notification are reported and do not end
+    /// it.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         self.names.iter().try_for_each(|name| register.read(name).map(drop))?;
@@ -133,7 +134,7 @@ impl ArrayMonitorArgs {
     }
 }
 
-/// What could not be looked at, each told once until it can be.
+/// Arrays that could not be checked. Each is reported once, until it can be checked again.
 #[derive(Default)]
 struct Troubles(Vec<String>);
 

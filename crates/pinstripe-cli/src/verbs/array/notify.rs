@@ -1,4 +1,4 @@
-//! Telling others of events: a program, a mail, a webhook. Each is a foreign program with a
+//! Notifications of events: a program, a mail, a webhook. Each is a foreign program with a
 //! deadline, so that one that hangs delays the monitor and does not stop it.
 
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::escape;
 /// The part of a failed program's messages that is shown.
 const SHOWN_BYTES: usize = 400;
 
-/// Whom to tell, and how.
+/// Where notifications go, and how.
 pub struct Notifier {
     /// Run with event, array and device.
     pub program: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub struct Notifier {
     pub deadline: Duration,
 }
 
-/// One event for all of them.
+/// An event to send.
 pub struct Message<'a> {
     /// The array.
     pub array: &'a str,
@@ -38,7 +38,7 @@ pub struct Message<'a> {
 }
 
 impl Notifier {
-    /// Tells all at the same time, and returns what went wrong, with the program's name.
+    /// Sends all notifications at the same time, and returns the failures, with the program's name.
     pub fn send(&self, message: &Message<'_>) -> Vec<(PathBuf, Error)> {
         let commands = [self.by_program(message), self.by_mail(message), self.by_webhook(message)];
         let deadline = self.deadline;
@@ -90,7 +90,7 @@ impl Notifier {
     }
 }
 
-/// The whole mail, headers first. Names of arrays are plain; a path cannot begin a new line.
+/// The complete mail, headers first. Names of arrays are plain; a path cannot begin a new line.
 fn mail(to: &str, message: &Message<'_>) -> String {
     let (what, array) = (&message.event.what, message.array);
     let device = message.event.device.as_deref().map(escape::path);
@@ -103,17 +103,17 @@ fn mail(to: &str, message: &Message<'_>) -> String {
     )
 }
 
-/// Runs a program with `input` on its standard input; kills it with all that it started when it
-/// has not ended after `deadline`. Its standard output is taken for messages, too: ours may be
-/// JSON.
+/// Runs a program with `input` on its standard input. If it has not ended after `deadline`, kills
+/// it and all processes that it started. Its standard output is shown as messages, because that of
+/// this process may be JSON.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when it is not there; [`Kind::Io`] when it failed or was killed.
+/// [`Kind::NotFound`] if the program does not exist; [`Kind::Io`] if it failed or was killed.
 fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     let name = PathBuf::from(command.get_program());
     let limits = ProgramLimits { deadline: Some(deadline), ..ProgramLimits::default() };
     let ran = process::run(command, input.as_bytes(), &limits).map_err(|it| match it.kind() {
-        Kind::NotFound => it.advice("install the program, or name it by its whole path"),
+        Kind::NotFound => it.advice("install the program, or name it by its full path"),
         _ => it,
     })?;
     match ran.status {
@@ -132,7 +132,7 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     }
 }
 
-/// The end of what a program said.
+/// The end of a program's output.
 fn shown(said: &str) -> String {
     let from = said.len().saturating_sub(SHOWN_BYTES);
     match String::from_utf8_lossy(&said.as_bytes()[from..]).trim() {

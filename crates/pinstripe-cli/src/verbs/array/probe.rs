@@ -1,4 +1,4 @@
-//! `pinstripe array probe`: do two devices share a spindle?
+//! `pinstripe array probe`: measures whether two devices share a disk.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Measure whether two devices share a disk, which members of an array should not
+/// Measure whether two devices share a disk, as members of an array should not
 ///
-/// Random reads of each device alone are compared with reads of both at once: two slices of one
-/// disk wait for the same arm, and each keeps half of its rate. What the system reports about the
-/// disks is shown as well. Nothing is written. Solid-state disks and caches have no arm to share:
-/// the measurement then says little, and the output says so.
+/// Random reads of each device alone are compared with reads of both at once: two partitions of one
+/// disk wait for the same arm, and each keeps half of its rate. The system's own information about
+/// the disks is shown as well. Nothing is written. Solid-state disks and caches have no arm to
+/// share: for these the measurement says little, and the output says so.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -77,7 +77,7 @@ fn lines(probed: &Probed) -> Vec<String> {
     let [low, high] = probed.kept_range.map(|share| share * 100.0);
     let [a, b] = probed.alone_reads_per_second;
     lines.push(format!(
-        "  alone {a:.0} and {b:.0} reads/s; beside each other {:.0} % of that (middle half of {} rounds: \
+        "  alone {a:.0} and {b:.0} reads/s; together {:.0} % of that (middle half of {} rounds: \
          {low:.0} to {high:.0} %)",
         probed.kept * 100.0,
         probed.rounds

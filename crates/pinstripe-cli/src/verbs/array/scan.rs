@@ -10,11 +10,11 @@ use crate::event::Event;
 use crate::exit;
 use crate::run::{Ending, Run};
 
-/// Does a verb for every name. A name for which it cannot be done is reported, and the others are
-/// done all the same; the exit code is that of the first failure.
+/// Runs a verb for every name. A failure is reported, and the other names are still processed; the
+/// exit code is that of the first failure.
 ///
 /// # Errors
-/// When standard output takes no more.
+/// When standard output cannot be written.
 pub fn each(
     run: &Run,
     names: &[String],

@@ -32,7 +32,7 @@ pub struct ArrayScrubArgs {
 }
 
 impl ArrayScrubArgs {
-    /// Does it.
+    /// Runs the verb.
     ///
     /// # Errors
     /// Those of the array.

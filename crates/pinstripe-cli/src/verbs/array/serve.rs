@@ -17,11 +17,11 @@ use crate::system;
 
 /// Serve an array by NBD or as a file, until it is stopped
 ///
-/// Runs until an interrupt, SIGTERM, or 'pinstripe array stop', then writes everything and closes
-/// the array. An array made by md is served read-only. Data that clients have flushed stays
-/// durable, however the process ends. Other verbs reach a served array through its control socket
-/// while it stays in use. With --all, one process serves every registered array that no process serves
-/// yet; the word {name} in addresses and mountpoints stands for the name of each.
+/// Runs until interrupted, SIGTERM, or 'pinstripe array stop', then writes all data and closes the
+/// array. An array made by md is served read-only. Data that clients have flushed stays durable,
+/// however the process ends. Other verbs reach a served array through its control socket while it
+/// stays in use. With --all, one process serves every registered array that no process serves yet;
+/// {name} in addresses and mountpoints is replaced by the name of each.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -99,7 +99,7 @@ impl ArrayServeArgs {
         }
     }
 
-    /// The way in which `--all` serves the array of a name.
+    /// How `--all` serves the array of a name.
     fn serving_by_pattern(&self, run: &Run, name: &str) -> Result<Serving> {
         let address = |it: &Address| with_name(&it.to_string(), name)?.parse();
         let nbd = self.nbd.iter().map(address).collect::<Result<Vec<_>>>()?;

@@ -20,7 +20,7 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// The word in addresses and mountpoints that stands for the array's name.
+/// The word in addresses and mountpoints that is replaced by the array's name.
 pub const NAME_WORD: &str = "{name}";
 
 /// Serves all arrays that no process serves yet, until all were stopped or `stop` is set. `serving`
@@ -112,10 +112,10 @@ pub fn mountpoint(path: &std::path::Path, name: &str) -> Result<PathBuf> {
     with_name(text, name).map(PathBuf::from)
 }
 
-/// Tells that clients can connect, and where.
+/// Reports that clients can connect, and where.
 pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
     let event = Event::new("serving").with("name", name).with("bytes", bytes);
-    // A failure is remembered and told at the end.
+    // A failure is remembered and reported at the end.
     let _ = run.screen.event(&event.with("exports", served.exports.clone()));
     run.screen.say(&format!("array {name} of {} is served at", format_size(bytes)));
     for export in &served.exports {

@@ -22,7 +22,7 @@ use pinstripe_nbd::{self as nbd, Address, Server, fuse};
 
 use crate::jobs::{Job, run_until_first_exit};
 
-/// The interval at which the register learns how far an array is.
+/// The interval at which the progress of an array is written to the register.
 const REGISTER_EVERY: Duration = Duration::from_secs(1);
 /// The interval at which an array is examined for events.
 const EVENTS_POLL: Duration = Duration::from_millis(100);
@@ -177,7 +177,7 @@ impl Exports {
 type Openers = (PathBuf, Arc<AtomicUsize>);
 
 /// Refuses to take an array away from a program that has its file open, or from a file system on a
-/// device that was made of it: what was written to that and not through it would be lost.
+/// loop device of it: data that is not yet written through would be lost.
 fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
     match openers.filter(|(_, count)| !force && count.load(Ordering::Relaxed) > 0) {
         None => Ok(()),
@@ -206,7 +206,7 @@ fn answer_line(
             Err(error) => Err(error),
         },
         Ok(Request::Events) => {
-            // A client that follows events ends by disconnecting, which is no error.
+            // A client that follows events ends by disconnecting, which is not an error.
             let _ = tell_events(controller, lines);
             return Answer::Sent;
         }

@@ -35,10 +35,11 @@ pub struct ArraySetArgs {
 }
 
 impl ArraySetArgs {
-    /// Sets those that have a value, then shows those that have none; all of them where none is named.
+    /// Sets the knobs that have a value, then shows the knobs that have none, or all if no knob is
+    /// named.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for what is no knob or no value of it.
+    /// [`Kind::Usage`] for an unknown knob or an invalid value.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));

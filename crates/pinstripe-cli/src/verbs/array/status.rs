@@ -15,9 +15,9 @@ use crate::run::{Ending, Run};
 /// Show the registered arrays, in the form of /proc/mdstat
 ///
 /// After the name: whether a process serves the array, its level, and its devices with their slots;
-/// (F) marks a failed device, (S) a spare, (R) one that is being rebuilt or
-/// that is to replace the member of its slot. [4/3] is the number of
-/// members and of working members, which [UUU_] shows by slot.
+/// (F) marks a failed device, (S) a spare, (R) one that is being rebuilt or is to replace the
+/// member of its slot. [4/3] is the number of members and of working members, which [UUU_] shows by
+/// slot.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +33,7 @@ impl ArrayStatusArgs {
     /// Shows them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for a name that nothing has.
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let names = match &self.name {
@@ -67,7 +67,7 @@ impl ArrayStatusArgs {
     }
 }
 
-/// Says how an array stands at the end of a verb; all of it is in the summary.
+/// The end of a verb, with the state of the array; the summary has all details.
 pub fn ending(run: &Run, array: &Detail) -> Ending {
     for line in lines(array) {
         run.screen.say(&line);
@@ -102,7 +102,7 @@ pub fn lines(array: &Detail) -> Vec<String> {
     lines
 }
 
-/// Why an array cannot be used, or a degraded one stays so.
+/// Why an array cannot be used, or why a degraded one stays degraded.
 fn redundancy(array: &Detail) -> Option<String> {
     let stays = "redundancy does not come back";
     let degraded = array.degraded();

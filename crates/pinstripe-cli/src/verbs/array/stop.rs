@@ -12,8 +12,9 @@ use crate::run::{Ending, Run};
 
 /// Stop the process that serves an array
 ///
-/// All data is written, the array is closed, and its NBD clients are disconnected. Returns when that
-/// is done. An array whose file (--fuse) a program has open, or is a loop device, is not stopped.
+/// All data is written, the array is closed, and its NBD clients are disconnected. Returns when
+/// that is done. Refuses to stop an array while a program or a loop device has its file (--fuse)
+/// open.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +29,7 @@ pub struct ArrayStopArgs {
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
 
-    /// Stop also while a program has the array's file open: its reads and writes fail from then on
+    /// Stop even if a program has the array's file open: its reads and writes fail from then on
     #[arg(long)]
     force: bool,
 }

@@ -11,8 +11,8 @@ use crate::signals;
 
 /// Wait until no rebuild, check or reshape is running
 ///
-/// If the array is not served, no such work is running: then it is an error when there is work that is
-/// to be continued (exit code 18).
+/// If the array is not served, no such work is running; if work remains to be continued, that is an
+/// error (exit code 18).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,8 +27,8 @@ impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for work that nothing carries on; those of
-    /// [`work::check_finished`] and of the array.
+    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for unfinished work that no process
+    /// continues; those of [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(client) = server(&self.name, &register)? else {

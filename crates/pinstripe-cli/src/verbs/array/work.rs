@@ -22,13 +22,13 @@ use crate::run::progress::Gauge;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// The interval between looks at the work's progress.
+/// The interval at which the work's progress is polled.
 const LOOK: Duration = Duration::from_millis(100);
 
 const GAUGE: Gauge =
     Gauge { label: "working", done_bytes: |monitor| monitor.get(Counter::CheckedBytes), passes: 1 };
 
-/// Whether to wait for what was begun.
+/// Whether to wait for work that was started.
 #[derive(clap::Args)]
 pub struct FollowArgs {
     /// Do not wait for work that was started: a serving process continues it; otherwise it
@@ -37,7 +37,7 @@ pub struct FollowArgs {
     no_wait: bool,
 }
 
-/// The number of works ended before something is begun: later ones are told by [`conclude`].
+/// The number of works that ended before new work is started: [`conclude`] reports the later ones.
 ///
 /// # Errors
 /// Those of the array.
@@ -45,13 +45,12 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
 }
 
-/// Looks at the devices that changes of members name, then asks an array for one thing after the
-/// other, says what was done, and follows what that began.
+/// Examines the devices that changes of members name, then sends the requests to an array one after
+/// the other, reports each, and follows the work that they started.
 ///
 /// # Errors
-/// Why a device cannot be used: nothing was changed, and files that were made for devices are gone
-/// again. Why the first thing that could not be done could not be; what came before it is done.
-/// Those of [`conclude`].
+/// If a device cannot be used: nothing was changed, and files that were created for devices are
+/// removed again. If a request fails: the requests before it are done. Those of [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
@@ -76,17 +75,17 @@ pub fn do_all(
         })
     });
     if let Err(error) = asked {
-        // What was done before stays; the array is closed in order all the same.
+        // Changes before the failure stay; the array is still closed in order.
         reached.close()?;
         return Err(error);
     }
     conclude(run, reached, patience, before)
 }
 
-/// Asks an array for one thing after the other, and says what was done.
+/// Sends the requests to an array one after the other, and reports each.
 ///
 /// # Errors
-/// Why the first thing that could not be done could not be; what came before it is done.
+/// If a request fails: the requests before it are done.
 pub fn ask_all(
     run: &Run,
     reached: &mut Reached,
@@ -100,7 +99,8 @@ pub fn ask_all(
     Ok(())
 }
 
-/// Follows what was begun to its end unless that is not wanted, closes what was opened, and shows the array.
+/// Follows started work to its end unless `--no-wait` is given, closes what was opened, and shows
+/// the array.
 ///
 /// # Errors
 /// [`Kind::Interrupted`] by a signal: what is done stays done; [`Kind::Changed`] for a scrub that
@@ -203,7 +203,7 @@ fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
         .advice(format!("to compare everything: pinstripe array scrub {}{again}", detail.name))
 }
 
-/// Tells what work found. Blocks that nothing gave back are losses.
+/// Reports what work found. Blocks that could not be restored are losses.
 fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
     for it in &report.mismatches {
         run.screen.event(&Event::new("mismatch").with_fields(it))?;
@@ -235,7 +235,7 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
 fn interrupted(work: &str, detail: &Detail) -> Error {
     let (what, advice) = match &detail.served {
         Some(served) => (
-            format!("no longer waiting for {work}: it goes on in process {}", served.process),
+            format!("no longer waiting for {work}: it continues in process {}", served.process),
             format!("to wait for it: pinstripe array wait {}", detail.name),
         ),
         None => (
@@ -246,7 +246,7 @@ fn interrupted(work: &str, detail: &Detail) -> Error {
     Error::new(Kind::Interrupted, what).advice(advice)
 }
 
-/// Waits until nothing goes on.
+/// Waits until no work is running.
 ///
 /// # Errors
 /// As [`conclude`].

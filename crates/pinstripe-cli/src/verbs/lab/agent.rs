@@ -14,9 +14,9 @@ use crate::signals;
 
 /// Let 'lab run --agents' on another machine measure on this one
 ///
-/// Runs until an interrupt, and measures for one coordinator at a time: cases of the lab, with files
-/// in the directories named here and nowhere else. A coordinator that goes away, or says nothing for 15 seconds,
-/// ends what it began, and its files are removed. Both ends prove that they know the token, which is not
+/// Runs until interrupted, for one coordinator at a time: runs cases of the lab, with files only in
+/// the directories named here. If a coordinator disconnects, or sends nothing for 15 seconds, its
+/// case is ended and its files are removed. Both ends prove that they know the token, which is not
 /// sent, and every message is authenticated; nothing is encrypted.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -41,8 +41,8 @@ pub struct LabAgentArgs {
 
     /// Devices that may be overwritten, each with its serial number
     ///
-    /// Before each case the device is examined as by 'lab run --device': it must be free and blank. A loop device
-    /// has the path of its file for a serial number.
+    /// Before each case the device is examined as by 'lab run --device': it must be free and blank.
+    /// The serial number of a loop device is the path of its file.
     #[arg(long, value_name = "DEV=SERIAL", value_parser = device)]
     allow_device: Vec<PermittedDevice>,
 
@@ -85,7 +85,7 @@ fn event(state: &str) -> Event {
     Event::new("lab_agent").with("state", state)
 }
 
-/// Says what happened. Words of peers may be anything.
+/// Reports an event. Text from peers may be anything.
 fn tell(run: &Run, told: &Told) {
     let (line, event) = match told {
         Told::Began { peer, case } => {

@@ -17,10 +17,11 @@ use crate::run::Run;
 use crate::signals;
 use crate::time;
 
-/// Measures a plan with a live line, and saves what was found as it comes.
+/// Measures a plan with a live line, and saves the results so far as they arrive.
 ///
 /// # Errors
-/// Those of the plan and of saving. An interrupt is none: the results say that they are not complete.
+/// Those of the plan and of saving. An interrupt is not an error: the results are marked as
+/// incomplete.
 pub fn carry_out(
     run: &Run,
     plan: &mut dyn Plan,
@@ -37,7 +38,7 @@ pub fn carry_out(
     keep(run, place, |live, each| measure(plan, effort, origin, live, each))
 }
 
-/// The same of what carries out runs on other machines.
+/// The same, for runs on other machines.
 ///
 /// # Errors
 /// As of [`carry_out`].
@@ -51,7 +52,7 @@ pub fn carry_out_by(
     keep(run, place, |live, each| measure_by(runner, effort, origin, live, each))
 }
 
-/// What takes results so far.
+/// Receives the results so far.
 type Each<'a> = &'a mut dyn FnMut(&Results) -> Result<()>;
 
 fn keep(
@@ -74,7 +75,7 @@ fn keep(
     if results.is_complete {
         result::append(&results, &history::usual_place()?)?;
     } else if has_runs(&results) {
-        // Of what was not come to there is nothing to show.
+        // Variants without a run have nothing to show.
         results.variants.retain(|it| !it.runs.is_empty());
         results.judge();
         result::save(&results, place)?;
@@ -87,7 +88,7 @@ pub fn has_runs(results: &Results) -> bool {
     results.variants.iter().any(|it| !it.runs.is_empty())
 }
 
-/// Measures a case in directories by some of its options.
+/// Measures a case in directories with some of its options.
 ///
 /// # Errors
 /// Those of the case and of [`carry_out`].
@@ -108,7 +109,7 @@ pub fn measured(
     carry_out(run, plan.as_mut(), effort, &origin, place)
 }
 
-/// That an interrupt came or a host was lost, when what was found has been shown.
+/// Reports that an interrupt came or a host was lost, after the results were shown.
 ///
 /// # Errors
 /// [`Kind::Interrupted`] then, or [`Kind::Unanswered`] with the hosts and why.
@@ -119,9 +120,7 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
         let which = if lost.len() == 1 { "a host was lost" } else { "hosts were lost" };
         let error = Error::new(Kind::Unanswered, format!("{which}: {}", lost.join("; ")));
         return Err(match has_runs(results) {
-            true => {
-                error.advice(format!("what all measured until then is in {}", escape::path(place)))
-            }
+            true => error.advice(format!("the results until then are in {}", escape::path(place))),
             false => error,
         });
     }
@@ -131,7 +130,7 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
             let what = "interrupted before the first run ended; nothing is saved";
             Err(Error::new(Kind::Interrupted, what))
         }
-        false => Err(Error::new(Kind::Interrupted, "interrupted; what was measured is saved")
+        false => Err(Error::new(Kind::Interrupted, "interrupted; the results so far are saved")
             .at(place)
             .advice("see it with 'pinstripe lab show FILE'")),
     }
@@ -152,7 +151,7 @@ pub fn program() -> String {
     format!("pinstripe {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A name for new results in the usual folder, which is made.
+/// A name for new results in the usual directory, which is created.
 ///
 /// # Errors
 /// Without a home; as the system says.
@@ -165,7 +164,7 @@ pub fn usual_place(case: &str) -> Result<PathBuf> {
     Ok(free_name(&folder, &format!("{case}-{now}")))
 }
 
-/// A name that nothing has yet.
+/// A name that does not exist yet.
 fn free_name(folder: &Path, stem: &str) -> PathBuf {
     let names = (1_u64..).map(|number| match number {
         1 => folder.join(format!("{stem}.json")),
@@ -174,12 +173,13 @@ fn free_name(folder: &Path, stem: &str) -> PathBuf {
     names.into_iter().find(|it| !it.exists()).unwrap_or_else(|| folder.join(stem))
 }
 
-/// A device by its own name: a link may lead to another one between the question and the first write.
+/// The real path of a device: a link may point to another device between the question and the first
+/// write.
 pub fn own_name(device: &Path) -> PathBuf {
     fs::canonicalize(device).unwrap_or_else(|_| device.to_path_buf())
 }
 
-/// A directory that is to be measured, by its whole path.
+/// The full path of a directory that is to be measured.
 ///
 /// # Errors
 /// As of [`whole_dir_or`].
@@ -187,11 +187,10 @@ pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
     whole_dir_or("cannot be measured", dir)
 }
 
-/// A directory by its whole path; what cannot be done with one that is not there is said by the
-/// caller.
+/// The full path of a directory. `cannot` says in errors what cannot be done with a missing one.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what is none; as the system says.
+/// [`Kind::Usage`] if it is not a directory; those of the system.
 pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = fs::canonicalize(dir);
     let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;

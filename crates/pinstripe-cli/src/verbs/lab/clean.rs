@@ -12,11 +12,11 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Remove what runs of the lab left that were killed
+/// Remove what killed runs of the lab left behind
 ///
-/// These are directories pinstripe-lab-* of which the process that made them is gone. One whose
-/// process still runs, on this machine, is not touched: neither is a link, nor one in which
-/// something is mounted.
+/// Removes directories pinstripe-lab-* whose process no longer runs. A directory whose process
+/// still runs on this machine is not touched, nor is a link, nor a directory in which something is
+/// mounted.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +33,7 @@ pub struct LabCleanArgs {
 }
 
 impl LabCleanArgs {
-    /// Removes them, and says which.
+    /// Removes them, and reports each.
     ///
     /// # Errors
     /// Those of [`remove_leftover`]: it stops there.

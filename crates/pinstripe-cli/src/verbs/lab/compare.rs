@@ -14,16 +14,16 @@ use crate::run::{Ending, Run};
 
 /// Compare results with earlier ones, variant by variant
 ///
-/// Each variant that both sides have is shown with the medians of both - of several executions the
-/// median of theirs - and what is to be said of them.
+/// Each variant that both sides have is shown with its median on each side (with several
+/// executions, the median of their medians) and with a verdict.
 ///
-/// Executions are compared, not their runs: all runs of one execution share its files, its hour and
-/// the state of the disk in it. So a copy of results is refused beside them. A verdict needs three executions a side or more (A... -- B...), or two
-/// a side where the history knows how far executions of the same lie apart. Of fewer, what is shown
-/// is an estimate and no verdict, with its interval if the history has earlier executions. Several
-/// variants are corrected for how many they are (Holm). Other differences are listed: parameters,
-/// machine, disks and their settings. A verdict is about all of these together. Results of fio are
-/// accepted as well.
+/// Executions are compared, not their runs: all runs of one execution share its files, its time and
+/// the state of the disk. Therefore two copies of the same results are refused. A verdict needs
+/// three or more executions on each side (A... -- B...), or two if the history shows the spread
+/// between executions. With fewer, an estimate is shown and no verdict, with an interval if the
+/// history has earlier executions. With several variants, the verdicts are corrected for their
+/// number (Holm). Other differences are listed: parameters, machine, disks and their settings. A
+/// verdict is about all of these together. Results of fio are accepted as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +39,7 @@ pub struct LabCompareArgs {
     #[arg(value_name = "B", last = true, value_hint = ValueHint::FilePath)]
     after: Vec<PathBuf>,
 
-    /// Let runs count that were disturbed by other load, with a label
+    /// Count runs that were disturbed by other load, with a label
     #[arg(long)]
     accept_noise: bool,
 }
@@ -48,9 +48,9 @@ impl LabCompareArgs {
     /// Prints a sentence for each variant.
     ///
     /// # Errors
-    /// [`Kind::Usage`] where it is not said which results are the later ones, where two are of one
-    /// execution, and where both sides have measured nothing in common; those of reading results,
-    /// and of standard output.
+    /// [`Kind::Usage`] if it is not clear which results are the later ones, if two are of one
+    /// execution, and if both sides have no variant in common; those of reading results, and of
+    /// standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (before_files, after_files) = self.sides()?;
         let (before, after) = (self.read(before_files)?, self.read(after_files)?);
@@ -116,7 +116,7 @@ impl LabCompareArgs {
             }
             (_, []) => {
                 let error =
-                    Error::new(Kind::Usage, "it is not said which results are the later ones");
+                    Error::new(Kind::Usage, "it is not clear which results are the later ones");
                 Err(error.advice("two files, or several of each: lab compare A... -- B..."))
             }
             (before, after) => Ok((before, after)),

@@ -1,4 +1,4 @@
-//! Before a device is overwritten: is it free, and is it the one that is meant?
+//! The checks before a device is overwritten: it must be free, and be the intended one.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -34,11 +34,12 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
     examined.allow(Consent { serial: Some(&typed), ..consent })
 }
 
-/// Looks at a device as [`ask`] does, without asking: whether the serial number is still to be typed.
+/// Examines a device as [`ask`] does, without asking. Returns whether the serial number must be
+/// typed.
 ///
 /// # Errors
-/// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) where it must not be touched whatever is
-/// typed, and where another number was given.
+/// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if it must never be overwritten, and if
+/// another number was given.
 pub fn look(device: &Path, consent: Consent<'_>) -> Result<bool> {
     examine(device)?.allow_to_ask(consent)?;
     Ok(consent.serial.is_none())

@@ -19,10 +19,10 @@ use crate::time;
 /// Show results over time, and where they changed for good
 ///
 /// Each completed case adds a line for each variant. Results with the same parameters on the same
-/// machine in the same place form one table, with a line of all values from the lowest to the
-/// highest. A change needs three executions on either side, and eight in all; its size is shown with
-/// an interval by how far executions lie apart, and what else changed with it: kernel, scheduler,
-/// mount options, firmware and others.
+/// machine in the same place form one table, with a line that draws all values from the lowest to
+/// the highest. A change needs at least eight executions, three on each side. Its size is shown
+/// with an interval for the spread between executions, and with what else changed: kernel,
+/// scheduler, mount options, firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -128,7 +128,8 @@ pub fn usual_place() -> Result<PathBuf> {
     Ok(state()?.join("history.jsonl"))
 }
 
-/// The usual history, for pages that are also made without it: one that cannot be read is complained of.
+/// The usual history, for pages that are also made without it. If it cannot be read, that is
+/// reported.
 pub fn usual(run: &Run) -> Vec<Entry> {
     usual_place().and_then(|file| read_history(&file)).unwrap_or_else(|error| {
         run.screen.complain(&message("warning", None, &error));

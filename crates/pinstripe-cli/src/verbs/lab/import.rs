@@ -15,7 +15,7 @@ use crate::run::{Ending, Run};
 /// Read results of fio
 ///
 /// FILE is what 'fio --output-format=json' or 'json+' printed; other lines in it are skipped. Jobs
-/// of one name in several files are runs of one variant, so that they can be compared.
+/// with the same name in several files are runs of one variant, so that they can be compared.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -18,7 +18,7 @@ impl LabListArgs {
     /// Prints a line for each case.
     ///
     /// # Errors
-    /// When standard output takes no more.
+    /// When standard output cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let row = |case: &&cases::Case| vec![case.name.to_owned(), case.about.to_owned()];
         let rows: Vec<Vec<String>> = cases::ALL.iter().map(row).collect();

@@ -30,9 +30,9 @@ use crate::xdg;
 /// Measure disks, file systems and settings, with statistical verdicts
 ///
 /// A case is run several times, with its variants interleaved, until the result is known to 5 % or
-/// the time is over. Runs disturbed by other load are marked and do not count. A verdict says that one
-/// differs, that it is as good within 3 %, or that it cannot be told. Results are saved with everything needed to repeat the
-/// measurement.
+/// the time is over. Runs disturbed by other load are marked and do not count. A verdict says that
+/// a variant differs, that it is as good within 3 %, or that the runs cannot decide. Results are
+/// saved with everything needed to repeat the measurement.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -69,7 +69,7 @@ enum Act {
 }
 
 impl LabArgs {
-    /// Does it.
+    /// Runs the verb.
     ///
     /// # Errors
     /// Those of the verb.
@@ -145,6 +145,6 @@ fn of_fio(file: &Path, error: Error) -> Result<Results> {
         return Err(error);
     }
     let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
-    // Where it is neither, what we say of it as ours is what helps.
+    // If it is neither, the error about our own format helps more.
     fio::import(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
 }

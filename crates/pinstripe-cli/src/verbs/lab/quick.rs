@@ -17,7 +17,8 @@ use crate::run::{Ending, Run};
 
 /// The case that it runs.
 const CASE: &str = "quick";
-/// So that all is over in five minutes, with the file that is made first and removed at the end.
+/// The time for runs. With the file that is created first and removed at the end, all takes five
+/// minutes.
 const BUDGET_SECONDS: u64 = 270;
 
 /// Find out in five minutes what a disk is good at, and what to set
@@ -36,7 +37,7 @@ pub struct LabQuickArgs {
     #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     dir: PathBuf,
 
-    /// The page that is written [default: beside the results]
+    /// The page to write [default: in the directory of the results]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
@@ -80,10 +81,10 @@ pub fn json(advice: &[Advice]) -> serde_json::Value {
 
 /// Rounds before which a race cannot end.
 const ROUNDS_AT_LEAST: usize = 8;
-/// Rounds after which it is left open.
+/// Rounds after which it is left undecided.
 const ROUNDS_AT_MOST: usize = 150;
 
-/// Until each question is answered, or so many seconds are over.
+/// Runs until each question is answered or `seconds` are over.
 pub fn effort(seconds: u64) -> Effort {
     Effort {
         min_runs: ROUNDS_AT_LEAST,
@@ -95,7 +96,7 @@ pub fn effort(seconds: u64) -> Effort {
     }
 }
 
-/// Says what to set, with what speaks for it, and what was not decided.
+/// Prints the settings with the figures that support them, and what was not decided.
 pub fn say(run: &Run, advice: &[Advice]) {
     if advice.is_empty() {
         run.screen.say("\ntoo few rounds count to give advice");

@@ -18,10 +18,10 @@ use crate::run::{Ending, Run};
 /// The page is one HTML file of less than 300 KB that needs no network: the verdicts and their
 /// confidence, what to set, every variant with its interval, stalls over time with what the kernel
 /// did then, latency, every run, earlier results, the machine, and the command that repeats the
-/// measurement. Several results are held against the first of them before each is shown: an estimate,
-/// as one execution of each is no verdict ('lab compare A... -- B...' judges several); two of one
-/// execution are refused. The page contains its results: it can be given wherever a file of results is
-/// read. It prints on two sheets, and says what does not fit.
+/// measurement. If several results are given, each is compared with the first one, as an estimate:
+/// one execution of each gives no verdict ('lab compare A... -- B...' compares several). Two
+/// results of one execution are refused. The page contains its results, and can be used wherever a
+/// file of results is read. It prints on two sheets, and says what does not fit.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,7 +48,7 @@ pub struct LabReportArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     history: Option<PathBuf>,
 
-    /// Let runs count that were disturbed by other load, with a label
+    /// Count runs that were disturbed by other load, with a label
     #[arg(long)]
     accept_noise: bool,
 }
@@ -57,8 +57,9 @@ impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// Those of [`result::load_all`] and of a history that was named; [`Kind::NotFound`] when nothing was measured yet; [`Kind::Usage`] when
-    /// two results are of one execution, and when the page would be put in place of what it is made of.
+    /// Those of [`result::load_all`] and of a named history; [`Kind::NotFound`] when nothing was
+    /// measured yet; [`Kind::Usage`] if two results are of one execution, and if the page would
+    /// replace one of its inputs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
             [] => vec![last()?],
@@ -97,7 +98,7 @@ impl LabReportArgs {
         Ok(Ending::done(facts.with_path("path", &out)))
     }
 
-    /// The place of the page: never that of a file that it is made of.
+    /// The place of the page: never that of one of its inputs.
     fn place(&self, files: &[PathBuf]) -> Result<PathBuf> {
         let out = self.out.clone().unwrap_or_else(|| files[0].with_extension("html"));
         let is_same = |file: &PathBuf| {

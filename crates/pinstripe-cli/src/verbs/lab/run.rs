@@ -34,7 +34,7 @@ pub struct LabRunArgs {
 struct Shared {
     /// Directories to measure; several are compared with the first [default: .]
     ///
-    /// Files are made in a directory of their own below it, which is removed at the end.
+    /// Files are created in a directory of their own below it, which is removed at the end.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Vec<PathBuf>,
 
@@ -76,12 +76,12 @@ struct Shared {
 
     /// Seconds to wait before each run until the machine is quiet
     ///
-    /// A run that starts beside other load, or is disturbed by it, is marked and repeated. For
-    /// shorter runs, the check is made every two seconds.
+    /// A run that starts under other load, or is disturbed by it, is marked and repeated. The
+    /// machine is checked at most once in two seconds, if runs are shorter.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
-    /// Let runs count that were disturbed by other load, with a label
+    /// Count runs that were disturbed by other load, with a label
     ///
     /// For machines that are never quiet. Such runs are not repeated, and every figure and verdict
     /// that rests on them says so.
@@ -104,9 +104,10 @@ struct Shared {
 
     /// Measure on other machines, together: agents of 'lab agent' at these addresses
     ///
-    /// Every run is begun on all at one instant, after their clocks were compared. --dir and paths among the
-    /// options of the case are those of the agents, relative to their first directory; without --dir that one is
-    /// measured. The results are those of all machines in sum, and of each.
+    /// Each run starts on all machines at the same time, after their clocks were compared. --dir
+    /// and paths in the options of the case are paths on the agents, relative to their first
+    /// directory, which is also the default of --dir. The results are the sum over all machines,
+    /// and those of each.
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "token_file")]
     agents: Vec<String>,
 
@@ -114,9 +115,10 @@ struct Shared {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "agents")]
     token_file: Option<PathBuf>,
 
-    /// Seconds after which an agent is given up that moves nothing
+    /// Seconds without progress after which an agent is given up
     ///
-    /// One that says nothing at all is given up after 15 seconds, or after these where they are fewer.
+    /// An agent that sends nothing is given up after 15 seconds, or after this time if it is
+    /// shorter.
     #[arg(long, value_name = "S", default_value = "300", value_parser = some_seconds)]
     agent_timeout: Duration,
 
@@ -164,7 +166,7 @@ fn of_case(case: &'static Case) -> Command {
     let command = Command::new(case.name)
         .next_help_heading("Options of this case")
         .args(case.options.iter().map(of_option));
-    // What is shared brings a text of its own, which is not the case's.
+    // The shared options bring a text of their own, which is not that of the case.
     Shared::augment_args(command)
         .about(case.about)
         .long_about(format!("{}\n\n{}", case.about, case.help))
@@ -229,7 +231,7 @@ impl FromArgMatches for LabRunArgs {
 }
 
 impl LabRunArgs {
-    /// Runs the case, saves what it finds as it comes, and shows it at the end.
+    /// Runs the case, saves the results as they arrive, and shows them at the end.
     ///
     /// # Errors
     /// Those of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and shown.
@@ -263,7 +265,7 @@ impl LabRunArgs {
         self.end(run, &results, &place)
     }
 
-    /// The same on other machines.
+    /// Runs the case on other machines.
     fn run_on_agents(&self, run: &Run, token_file: &Path, origin: &Origin) -> Result<Ending> {
         let token = Token::read(token_file)?;
         let words = |path: &PathBuf| path.to_string_lossy().into_owned();
@@ -315,7 +317,7 @@ impl LabRunArgs {
         Ok(Ending::done(tell::facts(results).with_path("path", place)))
     }
 
-    /// Says what would be done, after all checks that a run makes before it changes anything.
+    /// Prints what would be done, after all checks that a run makes before it changes anything.
     fn rehearse(&self, run: &Run, plan: &dyn Plan, device: Option<&Path>) -> Result<Ending> {
         let is_asked = device.map(|device| consent::look(device, self.consent())).transpose()?;
         plan.may_begin()?;

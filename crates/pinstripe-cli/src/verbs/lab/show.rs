@@ -25,7 +25,7 @@ pub struct LabShowArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
 
-    /// Of results of several hosts, show what this one found
+    /// If the results are of several hosts, show those of this one
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct LabShowArgs {
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: OutputFormat,
 
-    /// Let runs count that were disturbed by other load, with a label
+    /// Count runs that were disturbed by other load, with a label
     #[arg(long)]
     accept_noise: bool,
 }
@@ -61,10 +61,10 @@ impl LabShowArgs {
     }
 }
 
-/// What one of several hosts found, by its address or its name.
+/// The results of one of several hosts, by its address or its name.
 ///
 /// # Errors
-/// [`Kind::NotFound`] with the hosts that there are.
+/// [`Kind::NotFound`] with the known hosts.
 fn of_host(results: &Results, host: &str) -> Result<Results> {
     let at = results.hosts.iter().position(|it| it.address == host || it.name == host);
     at.and_then(|at| results.of_host(at)).ok_or_else(|| {

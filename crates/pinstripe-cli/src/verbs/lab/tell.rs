@@ -12,10 +12,10 @@ use crate::run::Run;
 /// Prints results in a form, or as events.
 ///
 /// # Errors
-/// When standard output takes no more.
+/// When standard output cannot be written.
 pub fn results(run: &Run, results: &Results, form: OutputFormat) -> Result<()> {
     for line in show(results, form).lines() {
-        // Names of directories stand in it, which may be anything.
+        // Names of directories in it may have any bytes.
         run.screen.row(&escape::text(line))?;
     }
     for variant in &results.variants {
@@ -75,7 +75,7 @@ fn of_host(host: &Host) -> Event {
         .with("lost", host.lost.clone())
 }
 
-/// An event for what one host found in one variant.
+/// An event for the result of one host in one variant.
 fn of_part(host: &Host, variant: &Variant) -> Event {
     let interval = variant.interval();
     Event::new("lab_part")

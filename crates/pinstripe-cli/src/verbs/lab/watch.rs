@@ -1,4 +1,4 @@
-//! The live line: which variant is run, how fast, and how long it all still takes.
+//! The live line: the running variant, its rate, and the time that remains.
 //!
 //! On standard error where that is a terminal; with `--json` a progress event each second.
 
@@ -18,7 +18,7 @@ use crate::run::screen::Screen;
 use crate::time;
 
 const PERIOD: Duration = Duration::from_millis(200);
-/// Periods between two events, and between two looks at the rate.
+/// Periods between two events, and between two updates of the rate.
 const EVENT_PERIODS: u32 = 5;
 
 /// A line that is drawn until this is dropped.
@@ -89,7 +89,7 @@ impl Seen {
         Seen { at: Instant::now(), bytes: live.bytes(), items: live.items() }
     }
 
-    /// Bytes a second until later; of what moves none, things.
+    /// Bytes per second until `later`; `unit` per second if no bytes are moved.
     fn rate(&self, later: &Seen, unit: &str) -> String {
         let span = later.at - self.at;
         let items = later.items.saturating_sub(self.items);

@@ -41,7 +41,7 @@ impl ControlSocket {
     /// Serves a take in one of its directories.
     ///
     /// # Errors
-    /// When the socket cannot be made; a take can do without.
+    /// When the socket cannot be made; the take continues without it.
     pub fn start(take: &Arc<RunningTake>, directory: &Path, name: &str) -> Result<Self> {
         let control = Control::bind(&directory.join(name).join(CONTROL))?;
         let over = Arc::new(Stop::new()?);
@@ -68,7 +68,7 @@ fn answer(line: &str, lines: &Lines<'_>, take: &RunningTake) -> Answer {
     Answer::Sent
 }
 
-/// How the take goes, and whether it did as it was told.
+/// The status of the take, and whether the request succeeded.
 fn told(take: &RunningTake, done: &Result<()>) -> Value {
     let status = take.status();
     let disarmed = status.by_stream.iter().filter(|it| !it.is_armed);
@@ -84,7 +84,7 @@ fn told(take: &RunningTake, done: &Result<()>) -> Value {
     told
 }
 
-/// Ask or tell a running recorder something
+/// Query or control a running recorder
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -105,7 +105,7 @@ pub struct CtlArgs {
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// Text of a mark; of arm and disarm the streams: a name, numbers as in 1,4-8, or all
+    /// Text of a mark; for arm and disarm, the streams: a name, numbers as in 1,4-8, or all
     #[arg(value_name = "TEXT", default_value = "")]
     text: String,
 }

@@ -43,7 +43,7 @@ use overdub::OverdubArgs;
 use screen::TakeScreen;
 use senders::Sender;
 
-/// Bytes of a write at least, where nothing else is said and rings have room for two.
+/// The default minimum size of a write, where a ring has room for two.
 const CHUNK_BYTES: u64 = 32 << 10;
 /// The interval of commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
@@ -51,13 +51,13 @@ const COMMIT_EVERY: Duration = Duration::from_secs(1);
 /// Record many streams at once to plain disks, and say what is safe
 ///
 /// Each stream goes through a ring in memory into a file of its own. The rings are sized by
-/// measuring the directory first (20 s), unless --ring is given. Each second what was written is
-/// made durable, then the journal vouches for it, then the headers tell of it: the durable lag is
-/// the age of the oldest sample that would be lost if the power went now. What a ring cannot hold
-/// becomes silence of the same length, is counted and marked, and the exit code is 3.
+/// measuring the directory first (20 s), unless --ring is given. Every second, the written data is
+/// made durable, then the journal is extended to cover it, then the headers: the durable lag is the
+/// age of the oldest sample that a power failure would lose. Frames that do not fit into a ring are
+/// replaced by silence of the same length, counted and marked, and the exit code is 3.
 ///
-/// After a crash the files can be played as they are, up to their headers; 'pinstripe recover'
-/// completes them.
+/// After a crash the files can be played as they are, up to the length in their headers; 'pinstripe
+/// recover' completes them.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -66,8 +66,8 @@ INPUT is
                              streams with content that 'pinstripe verify' can check
   pcm:PLACE,rate=HZ,channels=N,format=FORMAT[,name=NAME]
                              samples from a file, a FIFO, - (standard input), unix:PATH or
-                             tcp:HOST:PORT. FORMAT: u8, s16, s24, s32, f32 (with le or be behind
-                             it), s24_32le, or ALSA's names
+                             tcp:HOST:PORT. FORMAT: u8, s16, s24, s32, f32 (le or be may follow),
+                             s24_32le, or ALSA's names
   rtp:ADDRESS:PORT,format=L24|L16,rate=HZ,channels=N[,pt=N][,jitter=MS][,name=NAME]
   rtp:FILE.sdp[,jitter=MS]   sound from a network, as AES67 devices, ffmpeg and GStreamer send it;
                              packets may come out of order within the jitter, 60 ms
@@ -76,7 +76,7 @@ INPUT is
   alsa:DEVICE[,rate=HZ][,channels=N][,format=s24][,name=NAME]
                              a device of 'arecord -L'
   raw:PLACE[,rate=BYTES][,name=NAME]
-                             any bytes, with the bytes per second that are expected
+                             any bytes; rate is the expected number of bytes per second
 
 Examples:
   pinstripe record take1 --to /mnt/a --duration 1m \\
@@ -98,7 +98,7 @@ Examples:
   pinstripe recover /mnt/a/gig          # after a crash
   pinstripe verify /mnt/a/gig")]
 pub struct RecordArgs {
-    /// Ask or tell a running recorder something.
+    /// Query or control a running recorder.
     #[command(subcommand)]
     command: Option<RecordCommand>,
 
@@ -106,13 +106,13 @@ pub struct RecordArgs {
     #[arg(value_name = "TAKE", required = true)]
     take: Option<String>,
 
-    /// What to record; may be several
+    /// What to record; may be given more than once
     #[arg(value_name = "INPUT", required = true, value_parser = input)]
     inputs: Vec<InputSpec>,
 
-    /// Where to: a directory; with several the streams are spread over them
+    /// Directory to record to; with several, the streams are distributed over them
     ///
-    /// A directory that fails or fills is given up, and its streams go on in another one.
+    /// If a directory fails or becomes full, its streams continue in another one.
     #[arg(long, value_name = "DIR", required = true, value_hint = clap::ValueHint::DirPath)]
     to: Vec<PathBuf>,
 
@@ -129,18 +129,18 @@ pub struct RecordArgs {
           default_value_t = Time(Duration::from_secs(20)))]
     calibrate_for: Time,
 
-    /// Bytes of a write at least, 4K to 1M and at most half of a ring [default: 32K, or half of a
+    /// Minimum size of a write, 4K to 1M, at most half of a ring [default: 32K, or half of a
     /// smaller ring]
     ///
-    /// Smaller ones leave more of a ring for a disk that stalls.
+    /// Smaller writes leave more of the ring for stalls of the disk.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     chunk: Option<Size>,
 
-    /// Way to the disk: buffered (one thread, through the page cache), direct (past it, several
-    /// threads) or auto
+    /// How data is written: buffered (one thread, through the page cache), direct (several threads,
+    /// bypassing it) or auto
     ///
-    /// auto writes past the page cache only where that has no room for the streams, as on a machine
-    /// with little memory, and says which and why.
+    /// auto chooses direct only if the page cache has no room for the streams, as on a machine with
+    /// little memory, and reports the choice and the reason.
     #[arg(long, value_name = "WAY", value_parser = parsed::<WriteChoice>, default_value = "auto")]
     writes: WriteChoice,
 
@@ -148,36 +148,39 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Open the inputs and show their levels, and begin when told to
+    /// Open the inputs and show their levels, but start only on command
     ///
-    /// 'pinstripe record ctl start' begins the take, as the key r of the screen does. Streams can be armed and
-    /// disarmed before and meanwhile. A take that never begins leaves nothing.
+    /// 'pinstripe record ctl start' starts the take, as does the key r of the screen. Streams can
+    /// be armed and disarmed before and during the take. A take that is never started leaves no
+    /// files.
     #[arg(long)]
     armed: bool,
 
-    /// Begin the take so long before it is told to begin, as in 10s; implies --armed
+    /// Include this much input from before the start command, as in 10s; implies --armed
     ///
-    /// What comes before is kept on disk meanwhile, in a file of this length. At most 10 min.
+    /// Until the start, the last input of this duration is kept in a file on disk. At most 10 min.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pre_roll: Option<Time>,
 
-    /// Obey remote controls that send OSC in UDP packets there, as in 3819 or 0.0.0.0:3819
+    /// Accept remote control by OSC in UDP packets at this address, as in 3819 or 0.0.0.0:3819
     ///
-    /// The words are Ardour's and Reaper's, and every message is answered with how the take goes. At a port
-    /// alone nothing but this machine is heard; others are where --osc-from names them.
+    /// Understands the messages of Ardour and Reaper, and answers each with the status of the take.
+    /// With only a port, it accepts packets from this machine; --osc-from allows other senders.
     #[arg(long, value_name = "ADDRESS", value_parser = senders::listening)]
     osc: Option<SocketAddr>,
 
-    /// Obey OSC of this address or network too, as in 192.168.1.7 or 10.0.0.0/24; may be several
+    /// Accept OSC from this address or network too, as in 192.168.1.7 or 10.0.0.0/24; may be given
+    /// more than once
     ///
-    /// Any host that can send packets with such an address can begin and end takes: OSC has no password.
+    /// OSC has no password: any host that can send packets from such an address can start and stop
+    /// takes.
     #[arg(long, value_name = "NETWORK", requires = "osc")]
     osc_from: Vec<Sender>,
 
     /// Kind of the files: wav, bw64, caf, flac or raw
     ///
-    /// wav becomes RF64 in place before it passes 4 GiB. bw64 becomes BW64 then, which fewer
-    /// programs read. flac is encoded meanwhile and needs libFLAC.
+    /// wav becomes RF64 in place before it exceeds 4 GiB; bw64 becomes BW64, which fewer programs
+    /// read. flac is encoded during the recording and needs libFLAC.
     #[arg(long, value_name = "KIND", value_parser = parsed::<FileKind>, default_value = "wav")]
     format: FileKind,
 
@@ -185,7 +188,7 @@ pub struct RecordArgs {
     #[arg(long)]
     poly: bool,
 
-    /// Begin a new file after so much time or so many bytes, as in 30min or 4G
+    /// Begin a new file after this time or size, as in 30min or 4G
     #[arg(long, value_name = "TIME|SIZE", value_parser = segment)]
     segment: Option<Segment>,
 
@@ -200,18 +203,18 @@ pub struct RecordArgs {
     #[command(flatten)]
     beside: OverdubArgs,
 
-    /// Draw no screen on the terminal, only a line
+    /// Show one line instead of the full screen on the terminal
     #[arg(long)]
     no_screen: bool,
 
-    /// Ask for no real-time priority
+    /// Do not request real-time priority
     #[arg(long)]
     no_realtime: bool,
 }
 
 #[derive(clap::Subcommand)]
 enum RecordCommand {
-    /// Ask or tell a running recorder something
+    /// Query or control a running recorder
     Ctl(CtlArgs),
 }
 
@@ -243,7 +246,7 @@ fn started_now() -> (LocalTime, i64) {
     (LocalTime { seconds: now + i64::from(time::offset_seconds(now)) }, now)
 }
 
-/// How a take ended, and what was played beside it.
+/// The ending of a take, with the results of the take that was played meanwhile.
 fn ending(
     run: &Run,
     take: &str,
@@ -346,7 +349,8 @@ impl RecordArgs {
         Ok(plan)
     }
 
-    /// Two names of one directory would be two copies on one disk, or one more name for the same files.
+    /// Refuses two names of one directory: copies would be on one disk, or streams in the same
+    /// files.
     fn check_directories(&self) -> Result<()> {
         let mut known = Vec::new();
         for to in &self.to {
@@ -372,12 +376,13 @@ impl RecordArgs {
         Ok((inputs, shapes))
     }
 
-    /// Bytes of a write at least, where rings have this size.
+    /// The minimum bytes of a write, for rings of this size.
     fn chunk_of(&self, ring_bytes: u64) -> u64 {
         self.chunk.map_or(CHUNK_BYTES.min(ring_bytes / 2), |it| it.0)
     }
 
-    /// Listens in each directory of a take: it goes on when the first one fails. It can do without.
+    /// Listens in each directory of a take, so that control continues if the first one fails. A
+    /// failure to listen does not end the take.
     fn controls(&self, run: &Run, take: &Arc<RunningTake>, name: &str) -> Vec<ControlSocket> {
         let start = |to: &PathBuf| {
             let started = ControlSocket::start(take, to, name);
@@ -386,7 +391,7 @@ impl RecordArgs {
         self.to.iter().filter_map(start).collect()
     }
 
-    /// Listens for OSC, where that was asked for. A take can do without.
+    /// Listens for OSC, if requested. A failure does not end the take.
     fn remote(&self, run: &Run, take: &Arc<RunningTake>) -> Option<OscRemote> {
         let address = self.osc?;
         OscRemote::start(take, address, &self.osc_from)
@@ -394,7 +399,7 @@ impl RecordArgs {
             .ok()
     }
 
-    /// An address that others can reach, without any other that may send, is a mistake.
+    /// Refuses an address that other hosts can reach if no other sender is allowed.
     fn check_osc(&self) -> Result<()> {
         match self.osc {
             Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {

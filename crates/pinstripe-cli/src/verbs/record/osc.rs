@@ -1,8 +1,8 @@
 //! Remote controls of recorders: OSC in UDP packets, with the words of Ardour and Reaper.
 //!
-//! Every message is answered with how the take goes, and a sender that asked for it hears that each second.
-//! Packets of others than those who may send are dropped unread. Nothing grows with what comes: readers
-//! are bounded, and so are answers in a second.
+//! Every message is answered with the status of the take; a sender that subscribes gets the status
+//! each second. Packets of senders that are not allowed are dropped unread. Memory does not grow
+//! with the input: subscribers and answers per second are limited.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -21,13 +21,13 @@ use super::tell::clock;
 
 /// The largest packet that is read.
 const PACKET_BYTES: usize = 8192;
-/// The interval at which readers hear how it goes.
+/// The interval at which subscribers get the status.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Readers at most; the one that was heard of longest ago makes room.
+/// The most subscribers. A new one replaces the one that has been silent for longest.
 const READERS_MAX: usize = 8;
-/// Packets that are answered in a second; others are obeyed and not answered.
+/// The most answers in a second. Further packets are obeyed and not answered.
 const ANSWERS_MAX: u32 = 100;
-/// Streams of which a refresh tells whether they are armed.
+/// The most streams whose armed state a refresh reports.
 const STRIPS_MAX: usize = 512;
 /// The place of the port in `/set_surface`, if there is one.
 const SURFACE_PORT: usize = 6;
@@ -96,11 +96,11 @@ enum Asked {
     Order(TakeOrder),
     /// Arm all streams, or disarm all where all are armed.
     ToggleAll,
-    /// Say how it goes, now and each second, at another port if one is named.
+    /// Send the status, now and each second, to another port if one is named.
     Follow(Option<u16>),
-    /// Say how it goes.
+    /// Send the status.
     Tell,
-    /// What is done here in another way.
+    /// Not supported, with what to do instead.
     Refused(&'static str),
 }
 
@@ -122,7 +122,8 @@ impl Remote {
                 Ok((length, from)) if may_send(&self.senders, from.ip()) => {
                     self.take_packet(&packet[..length], from);
                 }
-                // A reader that went away is told by the system as an error: it is no failure.
+                // The system reports a subscriber that disconnected as an error: it is not a
+                // failure.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -156,7 +157,8 @@ impl Remote {
         }
     }
 
-    /// Does what is asked for; says where the answer goes, if not to where the message came from.
+    /// Obeys a request. Returns the address for the answer, or `None` for the sender of the
+    /// message.
     fn obey(&mut self, asked: Asked, from: SocketAddr) -> Result<Option<SocketAddr>> {
         match asked {
             Asked::Order(order) => self.take.obey(&order).map(|()| None),
@@ -191,7 +193,7 @@ impl Remote {
         }
     }
 
-    /// How it goes, in the words of Ardour, and in our own where it has none.
+    /// Sends the status, in the messages of Ardour, and in our own where it has none.
     fn tell(&self, to: SocketAddr, status: &TakeStatus) {
         let is_recording = status.phase == TakePhase::Recording;
         let is_armed = status.phase == TakePhase::Armed;
@@ -234,7 +236,7 @@ impl Remote {
     }
 }
 
-/// Whether packets of an address are read: those of this machine, and of whom the user named.
+/// Whether packets from an address are read: those of this machine, and of the allowed senders.
 fn may_send(senders: &[Sender], from: IpAddr) -> bool {
     let from = from.to_canonical();
     from.is_loopback() || senders.iter().any(|it| it.has(from))
@@ -244,7 +246,7 @@ fn lamp(is_on: bool) -> OscValue<'static> {
     OscValue::Real(if is_on { 1.0 } else { 0.0 })
 }
 
-/// What a message means; nothing for a button that is let go, and for what is none of ours.
+/// The meaning of a message; `None` for the release of a button and for unknown messages.
 fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
     let number = |at: usize| match message.values.get(at) {
         Some(OscValue::Whole(it)) => Some(*it as f64),
@@ -262,7 +264,7 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
         return Some(Asked::Follow(port.map(|it| it as u16)));
     }
     let is_let_go = number(0) == Some(0.0);
-    // Of these the value is no button.
+    // For these, a value of 0 is not the release of a button.
     let arming = match path[..] {
         ["strip", "recenable"] => Some((number(0)?.to_string(), number(1)? != 0.0)),
         ["strip", "recenable", strip] => Some((strip.to_owned(), !is_let_go)),
@@ -283,7 +285,9 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
         ["add_marker"] | ["pinstripe", "mark"] => TakeOrder::Mark(text),
         ["pinstripe", "split"] => TakeOrder::Split,
         ["toggle_all_rec_enables"] => return Some(Asked::ToggleAll),
-        ["stop_forget"] => return Some(Asked::Refused("a take is not removed from afar: stop it")),
+        ["stop_forget"] => {
+            return Some(Asked::Refused("a take cannot be removed by remote control: stop it"));
+        }
         ["rec_enable_toggle"]
         | ["record_enabled"]
         | ["transport_state"]

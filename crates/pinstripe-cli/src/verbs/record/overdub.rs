@@ -14,21 +14,21 @@ use crate::verbs::play::sink_of;
 /// Bytes of the ring of each stream that is played.
 const RING_BYTES: u64 = 128 << 10;
 
-/// What is played beside.
+/// Options of a take that is played during the recording.
 #[derive(clap::Args)]
 pub struct OverdubArgs {
-    /// Play this take meanwhile, aligned to the sample with what is recorded
+    /// Play this take meanwhile, aligned to the sample with the recording
     ///
-    /// The first frame of the new take belongs to the first frame that is played: with JACK by the
-    /// clock of the server and the latencies that it tells of, with pcm: by count.
+    /// The first frame of the new take corresponds to the first frame that is played: with JACK by
+    /// the clock of the server and the latencies that it reports, with pcm: by count.
     #[arg(long, value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     play: Option<PathBuf>,
 
-    /// Where to play: as --to of 'pinstripe play' [default: jack: beside a jack: input]
+    /// Where to play: as --to of 'pinstripe play' [default: jack: if a jack: input is recorded]
     #[arg(long, value_name = "SINK", requires = "play")]
     play_to: Option<String>,
 
-    /// Where to begin playing, as in 90s
+    /// Position to start playing at, as in 90s
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "play")]
     play_from: Option<Time>,
 }
@@ -39,10 +39,11 @@ impl OverdubArgs {
         self.play.is_some()
     }
 
-    /// Opens the take and its sink: before the inputs, one of which may match the ports that are made.
+    /// Opens the take and its sink. This precedes the inputs: one of them may match the ports of
+    /// the sink.
     ///
     /// # Errors
-    /// Those of [`PreparedPlay::open`]; [`Kind::Usage`] where nothing says where to.
+    /// Those of [`PreparedPlay::open`]; [`Kind::Usage`] if no destination is given.
     pub fn open(&self, inputs: &[InputSpec], monitor: &Monitor) -> Result<Option<PreparedPlay>> {
         let Some(path) = &self.play else { return Ok(None) };
         let is_jack = inputs.iter().any(|it| matches!(it, InputSpec::Jack(_)));
@@ -50,13 +51,16 @@ impl OverdubArgs {
             (Some(to), _) => to.as_str(),
             (None, true) => "jack:",
             (None, false) => {
-                return Err(Error::new(Kind::Usage, "nothing says where to play")
+                return Err(Error::new(Kind::Usage, "no place to play to is given")
                     .advice("name a sink with --play-to, as in --play-to jack: or alsa:default"));
             }
         };
         if to == "pcm:-" {
-            return Err(Error::new(Kind::Usage, "standard output has what the recorder says")
-                .advice("play to a FIFO: --play-to pcm:FIFO"));
+            return Err(Error::new(
+                Kind::Usage,
+                "standard output has the messages of the recorder",
+            )
+            .advice("play to a FIFO: --play-to pcm:FIFO"));
         }
         let plan = PlayPlan {
             from: self.play_from.map_or(Duration::ZERO, |it| it.0),

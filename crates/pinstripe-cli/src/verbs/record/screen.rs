@@ -44,7 +44,7 @@ const FOOT: usize = 1;
 const FADE: Duration = Duration::from_millis(1500);
 /// The level at which a meter is empty.
 const FLOOR_DBFS: f64 = -60.0;
-/// How long it is said why a key did nothing.
+/// How long the screen shows why a key did nothing.
 const TOLD_FOR: Duration = Duration::from_secs(3);
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -59,7 +59,7 @@ impl<'a> TakeScreen<'a> {
     /// Takes the terminal over.
     ///
     /// # Errors
-    /// Where the terminal refuses; a take can do without.
+    /// Where the terminal refuses; the take continues without it.
     pub fn start(run: &'a Run, take: &Arc<RunningTake>) -> Result<Self> {
         let over = Arc::new(Stop::new()?);
         let opened = TakenTerminal::new();
@@ -76,7 +76,7 @@ impl Drop for TakeScreen<'_> {
     fn drop(&mut self) {
         self.over.set();
         if let Some(thread) = self.thread.take() {
-            // It shows and nothing more: what became of it is no reason to fail.
+            // The screen only shows: its failure must not fail the take.
             let _ = thread.join();
         }
         self.run.screen.hold_messages(false);
@@ -93,7 +93,7 @@ fn show(mut terminal: TakenTerminal, take: &RunningTake, over: &Stop) -> io::Res
             && let Event::Key(key) = event::read()?
             && let Some(order) = view.key(key)
         {
-            // What cannot be done now is not done: the screen says what is.
+            // An order that cannot be obeyed now is dropped, and the screen shows why.
             let done = take.obey(&order);
             view.told = done.err().map(|error| (error.to_string(), Instant::now()));
         }
@@ -101,7 +101,7 @@ fn show(mut terminal: TakenTerminal, take: &RunningTake, over: &Stop) -> io::Res
     Ok(())
 }
 
-/// A level that is shown, and the greatest of late.
+/// A level on the screen, and the recent maximum.
 #[derive(Debug, Clone, Copy)]
 struct Shown {
     level: Option<f64>,
@@ -130,7 +130,7 @@ impl View {
         self.shown.resize(levels.len(), empty);
         for (shown, level) in self.shown.iter_mut().zip(levels) {
             shown.clips = level.clips;
-            // Of a slow stream nothing may have been written since the last look.
+            // A slow stream may have no new data since the last update.
             if level.dbfs().is_some() || now.duration_since(shown.level_at) >= FADE {
                 (shown.level, shown.level_at) = (level.dbfs(), now);
             }
@@ -142,7 +142,7 @@ impl View {
         }
     }
 
-    /// What a key tells the take, if it does.
+    /// The order that a key gives to the take, if any.
     fn key(&mut self, key: KeyEvent) -> Option<TakeOrder> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -232,8 +232,8 @@ impl View {
     }
 }
 
-/// How many streams stand beside each other, and the room for their names: as many as must, so that all are
-/// seen, and no more, so that their names are.
+/// The number of streams in one line, and the width of their names: as few per line as show all
+/// streams, so that names have room.
 fn columns(width: usize, lines: usize, status: &TakeStatus) -> (usize, usize) {
     let longest = status.by_stream.iter().map(|it| escape::text(&it.name).chars().count());
     let wanted = longest.max().unwrap_or(0) + 1;
@@ -280,7 +280,7 @@ fn meter(shown: &Shown) -> String {
     (0..METER).map(cell).collect()
 }
 
-/// `REC`, `ARMED`, or `ARMED, 10 s of pre-roll`: to be seen from afar.
+/// `REC`, `ARMED`, or `ARMED, 10 s of pre-roll`: readable from a distance.
 fn phase_of(status: &TakeStatus) -> StyledContent<String> {
     let (text, color) = match status.phase {
         TakePhase::Armed if status.pre_roll_seconds > 0.0 => {

@@ -1,4 +1,4 @@
-//! Where a remote control may be: addresses and networks.
+//! Addresses and networks of remote controls.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
@@ -45,10 +45,10 @@ impl FromStr for Sender {
     }
 }
 
-/// Where to listen: `3819`, an address, or both. Loopback where none is named.
+/// The address to listen at: `3819`, an address, or both. Loopback if none is named.
 ///
 /// # Errors
-/// What was expected.
+/// The expected forms, as text.
 pub fn listening(text: &str) -> Result<SocketAddr, String> {
     let at = |address: IpAddr| SocketAddr::new(address, PORT);
     let found = match (text.parse::<u16>(), text.parse::<IpAddr>()) {

@@ -1,4 +1,4 @@
-//! What a recorder says: at its beginning, each second, at its end.
+//! The messages of a recorder: at its beginning, each second, at its end.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// The line that stands on a terminal while a take is recorded.
+/// The status line on a terminal while a take is recorded.
 pub struct Line<'a> {
     run: &'a Run,
     is_drawn: bool,
@@ -35,14 +35,14 @@ impl<'a> Line<'a> {
         Line { run, is_drawn }
     }
 
-    /// Shows how it goes, or prints it as an event.
+    /// Shows the status, or prints it as an event.
     pub fn show(&mut self, run: &Run, take: &RunningTake, status: &TakeStatus) {
         if run.screen.is_json() {
             let levels = take.levels(LevelReader::Log);
             let dbfs: Vec<_> = levels.iter().map(StreamLevel::dbfs).collect();
             let clips: Vec<_> = levels.iter().map(|it| it.clips).collect();
             let event = Event::new("recording").with_fields(status);
-            // A failure is remembered and told at the end.
+            // A failure is remembered and reported at the end.
             let _ = run.screen.event(&event.with("levels_dbfs", dbfs).with("clips", clips));
             run.screen.flush();
         }
@@ -142,7 +142,7 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         run.monitor.note("the rings are not locked in memory: allow more with ulimit -l");
     }
     if outcome.manifest.state == TakeState::Armed {
-        run.screen.say("the take never began: nothing was recorded, and nothing is left of it");
+        run.screen.say("the take never began: nothing was recorded, and its files were removed");
         return Ok(Ending::done(facts(outcome)));
     }
     for (number, stream) in outcome.manifest.streams.iter().enumerate() {
@@ -209,7 +209,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
         many => parts.push(format!("{many} directories failed")),
     }
     match (losses, parts.is_empty()) {
-        // Whatever the ledger has beside that was named when it came.
+        // Other problems in the ledger were reported when they occurred.
         (0, true) => "nothing lost".to_owned(),
         (0, false) => format!("{}, nothing lost", parts.join(", ")),
         (_, true) => "with losses, as named".to_owned(),
@@ -217,7 +217,8 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
     }
 }
 
-/// The number of files in which chosen pieces stand: a pre-roll shares its file with what follows.
+/// The number of files that contain chosen pieces: a pre-roll shares its file with the piece after
+/// it.
 fn files(outcome: &TakeOutcome, is_chosen: impl Fn(&RecordedPiece) -> bool) -> usize {
     let chosen = outcome.manifest.pieces.iter().filter(|it| is_chosen(it));
     chosen.map(|it| (it.directory, &it.file)).collect::<BTreeSet<_>>().len()

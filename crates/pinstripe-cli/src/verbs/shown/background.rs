@@ -51,7 +51,7 @@ pub(super) fn start(run: &Run) -> Result<u32> {
             Err(error) => return Err(told(error)),
         };
         is_ready = buffer[length - 1] == READY;
-        // Output that no reader takes is no reason to stop what is shown.
+        // A closed standard output is not a reason to end the mount.
         let _ = run.screen.content(&buffer[..length - usize::from(is_ready)]);
         if is_ready {
             break;
@@ -63,7 +63,7 @@ pub(super) fn start(run: &Run) -> Result<u32> {
     }
     let status = child.wait().map_err(told)?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
-    // It has told everything, its summary too.
+    // It has printed everything, including its summary.
     std::process::exit(code);
 }
 

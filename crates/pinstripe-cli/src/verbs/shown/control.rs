@@ -1,4 +1,4 @@
-//! The control socket of what is shown in a directory: one for each mountpoint.
+//! The control socket of a mount: one for each mountpoint.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use pinstripe_io::control::{Answer, Client, Control, Lines, Peer};
 use super::ShownStatus;
 use crate::xdg;
 
-/// The time for an answer.
+/// The timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER: Peer = Peer {
     name: "the process that shows it",
@@ -24,11 +24,11 @@ const PEER: Peer = Peer {
 };
 const REQUEST: &str = "status";
 
-/// Answers with what is shown, and how.
+/// Answers requests for the status of a mount.
 pub(super) struct StatusSocket(Control);
 
 impl StatusSocket {
-    /// Listens for those who ask about a mountpoint.
+    /// Listens for status requests for a mountpoint.
     ///
     /// # Errors
     /// Without a directory for it; as the system says.
@@ -61,23 +61,20 @@ impl StatusSocket {
     }
 }
 
-/// What is shown at a mountpoint.
+/// The status of the mount at a mountpoint.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when no process of this verb shows anything there.
 pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
     let socket = socket_of(verb, &full_path(mountpoint))?;
     ask_at(&socket)?.ok_or_else(|| {
-        Error::new(
-            Kind::NotFound,
-            format!("no 'pinstripe {verb}' of this user shows anything there"),
-        )
-        .at(mountpoint)
-        .advice(format!("list them with 'pinstripe {verb} status'"))
+        Error::new(Kind::NotFound, format!("no 'pinstripe {verb}' of this user is mounted there"))
+            .at(mountpoint)
+            .advice(format!("list them with 'pinstripe {verb} status'"))
     })
 }
 
-/// All that is shown by a verb of this user, by mountpoint.
+/// The status of all mounts of a verb of this user, by mountpoint.
 ///
 /// # Errors
 /// When the directory of sockets cannot be read.
@@ -114,14 +111,14 @@ fn folder() -> Result<PathBuf> {
     Ok(xdg::runtime()?.join("shown"))
 }
 
-/// The socket of a full path: its name is short, since that of a socket must be.
+/// The path of the socket of a mountpoint. Its name is short, because the path of a socket must be.
 fn socket_of(verb: &str, mountpoint: &Path) -> Result<PathBuf> {
     let hash = checksum(mountpoint.as_os_str().as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(folder()?.join(format!("{verb}-{hex}")))
 }
 
-/// The full path of a mountpoint, which need not answer any more.
+/// The full path of a mountpoint, even if its mount no longer answers.
 fn full_path(mountpoint: &Path) -> PathBuf {
     let above = mountpoint.parent().map(|above| match above.as_os_str().is_empty() {
         true => Path::new("."),

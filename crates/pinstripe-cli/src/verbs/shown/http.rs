@@ -21,10 +21,10 @@ const CONNECTIONS: usize = 16;
 const HEAD_BYTES: usize = 8 << 10;
 /// The time that a client has from its connection to its answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// What a client that has its answer may still send, and how long it may take to go.
+/// The most bytes that a client may send after its answer, and the time for them.
 const REST_BYTES: usize = 64 << 10;
 const REST: Duration = Duration::from_secs(1);
-/// How long no client is taken when the system has no room for one.
+/// The pause before the next accept when the system has no room for a client.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The media type of the text format of Prometheus.
@@ -33,7 +33,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// The path of the figures.
 const PATH: &str = "/metrics";
 
-/// Listens for those who want figures.
+/// Listens for requests for the figures.
 pub(super) struct MetricsServer {
     listener: TcpListener,
     deadline: Duration,
@@ -44,7 +44,7 @@ struct Response {
     status: &'static str,
     kind: &'static str,
     body: String,
-    /// It is for a request that wants only its head.
+    /// Whether the request was HEAD.
     is_head: bool,
 }
 
@@ -115,7 +115,7 @@ fn is_of_client(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
 }
 
-/// Counts a client out when its thread ends, or could not be started.
+/// Decrements the number of clients when their threads end or could not be started.
 struct Leaves<'c>(&'c AtomicUsize);
 
 impl Drop for Leaves<'_> {
@@ -166,7 +166,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Tells a client that there are too many, without waiting for it.
+    /// Answers that there are too many clients, without waiting for the request.
     fn turn_away(mut self) {
         if self.stream.set_nonblocking(true).is_ok() {
             let _ = self.stream.write(&Response::plain("503 Service Unavailable").bytes());

@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Where figures go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MetricsPlace {
-    /// To each client that asks at this address.
+    /// To each client that requests them at this address.
     Address(SocketAddr),
     /// Into a file.
     File(PathBuf),
@@ -57,14 +57,15 @@ pub(super) fn keep(run: &Run, file: &Path, status: &dyn Fn() -> ShownStatus, ove
             run.monitor.warning("metrics", Error::io("cannot be written", file, error));
         }
         if over.wait(INTERVAL) {
-            // Figures of a process that is gone would look like those of one that stands still.
+            // Figures of an ended process would look like those of an idle one.
             let _ = fs::remove_file(file);
             return;
         }
     }
 }
 
-/// A reader sees the old file or the new one. What a power cut leaves of it does not matter.
+/// A reader sees the old file or the new one. It is not synced: its content after a power cut does
+/// not matter.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -158,7 +159,7 @@ impl Page {
         }
     }
 
-    /// What there is one of.
+    /// Families with one sample.
     fn whole(&mut self, status: &ShownStatus) {
         let mut one = |name, kind, help, value: f64| {
             self.family((name, kind, help), [(String::new(), value)]);
@@ -245,7 +246,7 @@ fn labels_of(file: &FileFigures, more: &[(&str, &str)]) -> String {
     labels(&[&[("path", &*file.path), ("inode", &inode)], more].concat())
 }
 
-/// Labels with their values, as they stand between the braces of a sample.
+/// Labels with their values, as written between the braces of a sample.
 fn labels(all: &[(&str, &str)]) -> String {
     let written = all.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
     written.collect::<Vec<_>>().join(",")

@@ -31,23 +31,24 @@ pub use status::{
     CacheFigures, FileFigures, MemberFigures, ShownStatus, SourceFigures, StatusArgs,
 };
 
-/// Files that are told with their readers.
+/// The most files that a status lists with their readers.
 pub const FILES_TOLD: usize = 32;
 
-/// Options of what is shown in a directory.
+/// Options of all mounts.
 #[derive(clap::Args)]
 pub struct ShownArgs {
-    /// Let other users look, as far as owners and modes allow it
+    /// Let other users access it, as far as owners and modes allow
     #[arg(long)]
     allow_other: bool,
 
-    /// Leave out extended attributes and ACLs: lists directories faster
+    /// Omit extended attributes and ACLs: lists directories faster
     #[arg(long)]
     no_xattr: bool,
 
     /// Stay in the foreground until it ends
     ///
-    /// Without it the command returns when programs can look, and goes on in the background.
+    /// Without this option, the command returns when the mount is ready, and continues in the
+    /// background.
     #[arg(long)]
     foreground: bool,
 
@@ -64,29 +65,29 @@ pub struct ShownArgs {
     metrics: Option<MetricsPlace>,
 }
 
-/// Something that is shown in a directory until it ends.
+/// A mount, until it ends.
 pub struct Shown<'a, T> {
     /// The verb.
     pub verb: &'static str,
-    /// What is shown, for people and in the list of mounts.
+    /// The source, for messages and the list of mounts.
     pub name: String,
     /// The files.
     pub tree: &'a Arc<T>,
     /// Threads that answer the kernel.
     pub threads: usize,
-    /// Whether the kernel is to read files of this machine by itself.
+    /// Whether the kernel is to read files of local disks directly.
     pub passes_through: bool,
-    /// Adds what is known of readers, memory and source.
+    /// Adds the figures of readers, memory and source.
     pub figures: &'a (dyn Fn(&mut ShownStatus) + Sync),
-    /// Adds to the event and the line for people that tell that programs can look.
+    /// Fields to add to the event that the mount is ready.
     pub ready: Event,
-    /// The same for people.
+    /// The text to add to the line that the mount is ready.
     pub ready_line: String,
-    /// What is done beside.
+    /// Periodic work, in a thread of its own.
     pub chore: Option<Chore<'a>>,
 }
 
-/// Work of a thread of its own, beside the threads that answer the kernel.
+/// Periodic work in a thread that does not answer the kernel.
 #[derive(Clone, Copy)]
 pub struct Chore<'a> {
     /// It is done again after this time.
@@ -116,10 +117,12 @@ impl Chore<'_> {
 }
 
 impl ShownArgs {
-    /// Has a process in the background do all that, unless this one is to; its outcome then.
+    /// Starts a process in the background that mounts, and returns the ending of this one. Returns
+    /// `None` if this process is to mount.
     ///
     /// # Errors
-    /// When it cannot be started. One that fails has told why, and this process ends as it did.
+    /// When it cannot be started. If it fails, it reports why, and this process ends with its exit
+    /// code.
     pub fn in_background(&self, run: &Run, mountpoint: &Path) -> Result<Option<Ending>> {
         if self.foreground || background::is_background() {
             return Ok(None);
@@ -146,7 +149,7 @@ impl ShownArgs {
             allow_other: self.allow_other,
             leaves_out_xattrs: self.no_xattr,
         };
-        // Before anything can be looked at: a port that is taken ends it.
+        // Before the mount can be accessed: a port in use ends it.
         let server = match &self.metrics {
             Some(MetricsPlace::Address(address)) => Some(MetricsServer::bind(*address)?),
             _ => None,
@@ -159,7 +162,7 @@ impl ShownArgs {
         }
         let mount = Mount::new(files, mountpoint, &options.config(), ended)?;
         let place = mount.mountpoint().to_path_buf();
-        // Without a place for it nothing is told by `status`; everything else goes on.
+        // Without a socket, `status` does not list the mount; everything else works.
         let socket = StatusSocket::bind(shown.verb, &place)
             .inspect_err(|error| run.monitor.warning("status", error.duplicate()))
             .ok();
@@ -210,13 +213,13 @@ impl ShownArgs {
     }
 }
 
-/// Those who tell others what it does.
+/// The status socket and the server of figures.
 struct Tellers<'t> {
     socket: Option<&'t StatusSocket>,
     server: Option<&'t MetricsServer>,
 }
 
-/// Tells that programs can look, and where.
+/// Reports that the mount is ready, and where.
 fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&str>) {
     let place = mount.mountpoint().display().to_string();
     let mut event = Event::new("serving").with("mountpoint", &*place);
@@ -224,7 +227,7 @@ fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&
         event = event.with("metrics", url);
     }
     let event = event.with_all(shown.ready.clone());
-    // A failure is remembered and told at the end.
+    // A failure is remembered and reported at the end.
     let _ = run.screen.event(&event);
     run.screen.say(&format!("{} shown in {}", shown.ready_line, escape::text(&place)));
     if let Some(url) = metrics {

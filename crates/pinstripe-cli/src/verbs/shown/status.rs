@@ -16,11 +16,11 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Show what is mounted, and what its read-ahead found
+/// Show what is mounted, and what its read-ahead does
 ///
-/// For each file that was read lately: its streams with their strides, how far ahead each is read,
-/// reads that found their bytes (hits) and that had to wait for them (stalls), and bytes fetched in
-/// vain.
+/// Lists recently read files with their streams of reads: their strides, how far ahead each is
+/// read, reads whose bytes were ready (hits), reads that had to wait (stalls), and bytes prefetched
+/// in vain.
 #[derive(clap::Args)]
 pub struct StatusArgs {
     /// Only what is mounted here
@@ -28,7 +28,7 @@ pub struct StatusArgs {
     mountpoint: Option<PathBuf>,
 }
 
-/// What is shown in a directory, and how.
+/// A mount and its figures.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ShownStatus {
     pub verb: String,
@@ -93,7 +93,7 @@ pub struct CacheFigures {
     pub damaged_cells: u64,
 }
 
-/// A file that was read lately.
+/// A recently read file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FileFigures {
     pub path: String,
@@ -174,8 +174,8 @@ impl StatusArgs {
     /// Asks the processes, and shows what they answer.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when nothing is shown at the place
-    /// that was named.
+    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when nothing is mounted at the
+    /// given place.
     pub fn run(&self, run: &Run, verb: &str) -> Result<Ending> {
         let all = match &self.mountpoint {
             Some(mountpoint) => vec![control::ask(verb, mountpoint)?],
@@ -255,7 +255,7 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     lines
 }
 
-/// What a stream is like.
+/// The pattern of a stream, in words.
 fn pattern(stream: &StreamFigures) -> String {
     let (stride, record) = (stream.stride_bytes, stream.record_bytes);
     let name = match stride {

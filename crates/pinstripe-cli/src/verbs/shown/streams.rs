@@ -10,7 +10,7 @@ pub(super) struct StreamGroup {
     pub record_bytes: String,
     /// How many there are.
     pub streams: u64,
-    /// Records that they are read ahead, all together.
+    /// Records prefetched for all of them together.
     pub window: u64,
     /// Records that were read in them.
     pub used: u64,

@@ -192,7 +192,7 @@ impl FileDevice {
                     at += moved as u64;
                     IoSlice::advance_slices(&mut left, moved);
                 }
-                // Refused, or ended within a block: only the cache can go on from there.
+                // Refused, or ended within a block: only the cache can continue from there.
                 Ok(moved) => {
                     at += moved as u64;
                     IoSlice::advance_slices(&mut left, moved);
@@ -233,7 +233,7 @@ impl FileDevice {
             let at = offset + done as u64;
             match pwrite(&direct.file, &bytes[done..], at) {
                 Ok(moved) if moved > 0 && moved.is_multiple_of(direct.block_bytes) => done += moved,
-                // Ended within a block: only the cache can go on from there.
+                // Ended within a block: only the cache can continue from there.
                 Ok(moved) => return self.write_plain(at + moved as u64, &bytes[done + moved..]),
                 Err(Errno::INTR) => {}
                 Err(errno) if is_refusal(Some(errno.raw_os_error())) => {

@@ -30,9 +30,9 @@ use crate::time;
 /// their ring). This takes 7 minutes for one place, and 2 1/2 more for each further one. If several
 /// places give different answers, the most frequent one is written; if there is a tie, the first.
 /// The file gives the evidence for each setting; other verbs read it with --knobs FILE, or by the
-/// key 'knobs' in the config file. Options on the command line take precedence. Only what is shown to
-/// be better than what a verb does by itself, or as good as anything else, is written; all else is
-/// reported as undecided.
+/// key 'knobs' in the config file. Options on the command line take precedence. Only settings that
+/// are shown to be better than the default of a verb, or as good as any other, are written; the
+/// others are reported as undecided.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -212,8 +212,8 @@ fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
     Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())
 }
 
-/// Of each setting that a question is about the advice that most places have, of those where it was decided; of
-/// as many, that of the first.
+/// For each setting, the most frequent advice of the places that decided; with a tie, that of the
+/// first place.
 fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
     let decided = |all: &Vec<Advice>| -> Vec<Advice> {
         all.iter().filter(|it| it.is_decided).cloned().collect()

@@ -29,18 +29,19 @@ pub struct Step {
     pub dirs: Vec<PathBuf>,
 }
 
-/// Members of an array over so many places: enough for RAID 5, and as many in each place.
+/// The number of members of an array over `places` places: enough for RAID 5, equally many in each.
 fn members(places: usize) -> usize {
     if places < 3 { 4 } else { places }
 }
 
-/// Codecs that are tried; what `split` does by itself, by which they are judged, stands first.
+/// Codecs to try. The first is the default of `split`, with which the others are compared.
 const CODECS: &str = "auto,raw,lz4,snappy,zstd:-5,zstd:1";
-/// Seconds of a run of `quick`, where there is time: many short rounds tell more than a few long ones.
+/// Seconds of a run of `quick`, if there is time: many short rounds decide more than a few long
+/// ones.
 const QUICK_SECONDS: f64 = 0.3;
 /// Seconds of a recording, where there is time.
 const RECORD_SECONDS: f64 = 4.0;
-/// A recording takes no more than this share of what all of them may: so many fit in.
+/// The share of the budget that one recording takes: this many fit into it.
 const RECORDINGS: f64 = 22.0;
 
 impl Case {
@@ -96,7 +97,7 @@ pub fn steps(cases: &[Case], dirs: &[PathBuf]) -> Vec<Step> {
 }
 
 impl Step {
-    /// The options of its case.
+    /// The options for its case.
     pub fn given(&self, args: &LabTuneArgs, budget: Duration) -> Vec<(&'static str, String)> {
         let bytes = args.total_size.0;
         let text = |text: &str| text.to_owned();
@@ -144,15 +145,15 @@ impl Step {
     }
 }
 
-/// The time of the first of these steps: its share of what is left, so that what one leaves over is the next
-/// one's.
+/// The time of the first of these steps: its share of the remaining time, so that time saved by one
+/// step is available to the next.
 pub fn share(steps: &[Step], left: Duration) -> Duration {
     let all: u64 = steps.iter().map(|it| it.case.usual_seconds()).sum();
     let own = steps.first().map_or(0, |it| it.case.usual_seconds());
     left.mul_f64(own as f64 / all.max(1) as f64)
 }
 
-/// The time of all steps where nothing else is asked for.
+/// The default time of all steps together.
 pub fn usual_seconds(steps: &[Step]) -> u64 {
     steps.iter().map(|it| it.case.usual_seconds()).sum()
 }
