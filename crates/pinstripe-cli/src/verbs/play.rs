@@ -55,7 +55,7 @@ pub struct PlayArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     stream: Vec<u32>,
 
-    /// Bytes of the ring of each stream, a power of two
+    /// Ring buffer of each stream in bytes, a power of two
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(128 << 10))]
     ring: Size,
 }

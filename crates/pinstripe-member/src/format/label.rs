@@ -301,7 +301,7 @@ impl Label {
         };
         // Each label has one form.
         if version > 3 && (format == Format::V1 || !table.has_facts()) {
-            return Err(reader.corrupt("a version for facts, and there are none"));
+            return Err(reader.corrupt("a label of a version with facts has no facts"));
         }
         let active = table.rows.iter().filter(|row| row.state != MemberState::Left).count();
         if data == 0 || parity > PARITY_MAX || active > MEMBERS_MAX {

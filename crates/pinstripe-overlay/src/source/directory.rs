@@ -329,7 +329,7 @@ fn entry_of(file: impl AsFd, path: &[u8]) -> Result<SourceEntry> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|errno| failure("cannot examine", path, errno))?;
     let kind = FileKind::from_st_mode(stat.stx_mode.into()).ok_or_else(|| {
-        Error::new(Kind::Unsupported, "is of no kind that can be shown").at(shown(path))
+        Error::new(Kind::Unsupported, "has a file type that an overlay cannot show").at(shown(path))
     })?;
     let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
     let mut tag = [0; 32];

@@ -181,7 +181,7 @@ fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
     }
     if now.is_gone {
         return Some(Err(Error::new(Kind::Io, "the JACK server ended")
-            .advice("what came before it ended is recorded")));
+            .advice("the samples up to that moment are recorded")));
     }
     (now.new_rate > 0).then(|| {
         let what = format!("the JACK server went to {} frames per second", now.new_rate);

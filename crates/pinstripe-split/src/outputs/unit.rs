@@ -270,7 +270,10 @@ fn raw_block(
             return Err(Error::new(Kind::NotFound, "the output with the bytes is missing"));
         };
         let Some(at) = frame.offset.checked_sub(beside.first_byte) else {
-            return Err(Error::new(Kind::Corrupt, "a block before its output's range"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a block refers to an offset before the first byte of its output",
+            ));
         };
         beside.device.read_at(at, out)?;
         return frame.verify(out);

@@ -177,7 +177,7 @@ impl Search {
         let what = format!("the label of member {number} stands here, and at {recorded} as well");
         Err(Error::new(Kind::WrongMember, what)
             .at(&self.any)
-            .expected("one place for each member", "two, one of them a copy")
+            .expected("one place for each member", "two places with the same label")
             .advice(format!(
                 "the other members know it at {recorded}: name that place, or another member, with \
                  --store; if the member was moved from there with all that it has, remove the label \

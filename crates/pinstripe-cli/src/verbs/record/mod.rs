@@ -120,7 +120,7 @@ pub struct RecordArgs {
     #[arg(long)]
     mirror: bool,
 
-    /// Bytes of the ring of each stream, a power of two from 8K to 64M [default: measured]
+    /// Ring buffer of each stream in bytes, a power of two from 8K to 64M [default: measured]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     ring: Option<Size>,
 

@@ -29,7 +29,7 @@ const READERS_MAX: usize = 8;
 const ANSWERS_MAX: u32 = 100;
 /// The most streams whose armed state a refresh reports.
 const STRIPS_MAX: usize = 512;
-/// The place of the port in `/set_surface`, if there is one.
+/// Which argument of `/set_surface` is the port, from 0. It may be absent.
 const SURFACE_PORT: usize = 6;
 
 /// A socket that is served until it is dropped.

@@ -11,7 +11,7 @@ use pinstripe_record::play::{PlayPlan, PreparedPlay};
 use crate::args::{Time, duration};
 use crate::verbs::play::sink_of;
 
-/// Bytes of the ring of each stream that is played.
+/// The ring buffer of each stream that is played, in bytes.
 const RING_BYTES: u64 = 128 << 10;
 
 /// Options of a take that is played during the recording.

@@ -139,8 +139,8 @@ struct Page {
 }
 
 impl Page {
-    /// A family with its samples: each the labels that tell it from the others, and its value. One
-    /// without samples is left out.
+    /// Writes a family and its samples. A sample has a value, and labels that no other sample of the
+    /// family has. A family without samples is omitted.
     fn family(
         &mut self,
         (name, kind, help): (&str, &str, &str),

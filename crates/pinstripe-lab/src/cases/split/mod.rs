@@ -32,16 +32,17 @@ pub static CASE: Case = Case {
     name: "split",
     about: "Split one huge source over 1 to 8 outputs, by codec and policy, and verify them",
     help: "\
-A source that is made up in memory is split as 'pinstripe split' does, over files that take turns in \
-the directories: with 8 outputs and two --dir there are four in each. A figure is bytes of the source in \
-the time until all outputs were durable. After each run every output is read and checked against its \
-checksums; this is not measured.
+A source that is generated in memory is split as 'pinstripe split' does. The outputs are files, spread \
+over the directories in turn: 8 outputs and two --dir make four in each. The rate is bytes of the source per \
+second until all outputs are durable. After each run every output is read and its checksums are verified; \
+this is not measured.
 
-'random' is bytes that no codec makes smaller: what a codec costs where it does not help. 'dump' is like \
-the memory of a machine: 40 % pages of zeros, the others half random bytes and half words. With --sample it is \
-your own data, up to 256 MiB of it, held in memory and gone over until --size is reached.
+'random' cannot be compressed and shows what a codec costs where it does not help. 'dump' is like the \
+memory of a machine: 40 % of its pages are zeros, the others are half random bytes and half words. With \
+--sample it is your own data: up to 256 MiB, held in memory and repeated until --size is reached.
 
-With one number of outputs codecs are judged by the first of them, with several each codec's by its first.",
+With one number of outputs, each codec is compared with the first codec. With several, each codec is \
+compared with its own result for the first number.",
     examples: "\
   pinstripe lab run split --dir /mnt/a --dir /mnt/b --dir /mnt/c --dir /mnt/d
   pinstripe lab run split --data dump --codecs raw,lz4,auto --outputs 4 --size 4G
