@@ -34,6 +34,7 @@ pub mod header;
 pub mod input;
 mod jack;
 pub mod limits;
+mod locks;
 pub mod meter;
 pub mod osc;
 pub mod overdub;

@@ -213,6 +213,7 @@ impl Ring {
 
     fn at(&self, count: u64) -> *mut u8 {
         let index = self.offset + (count & (self.size - 1)) as usize;
+        debug_assert!(index < self.arena.bytes, "a ring lies within its arena");
         // SAFETY: `new` checked that offset + size lies in the arena.
         unsafe { self.arena.base.as_ptr().add(index) }
     }
@@ -259,7 +260,10 @@ impl RingProducer {
                 return self.lose(bytes.len() as u64);
             }
         }
+        debug_assert!(free <= ring.size, "no consumer is more than a ring behind");
+        debug_assert_eq!(bytes.len() as u64 % ring.frame_bytes, 0, "frames are whole");
         let fits = (bytes.len() as u64).min(free - free % ring.frame_bytes);
+        debug_assert!(fits <= free && fits % ring.frame_bytes == 0, "what fits is whole frames");
         self.copy(head, &bytes[..fits as usize]);
         let fill = ring.size - free + fits;
         if fill > ring.peak.load(Ordering::Relaxed) {
@@ -304,6 +308,7 @@ impl RingProducer {
 
     fn copy(&self, head: u64, bytes: &[u8]) {
         let ring = &*self.ring;
+        debug_assert!(bytes.len() as u64 <= ring.size, "no more is copied than the ring holds");
         ring.touches.write(head, bytes.len() as u64);
         let first = bytes.len().min((ring.size - (head & (ring.size - 1))) as usize);
         // SAFETY: `push` checked that there is room for all of it, so no consumer reads there; the
@@ -328,6 +333,7 @@ impl RingProducer {
         if number - ring.slowest(&ring.gap_tails, number) >= GAPS_WAITING as u64 {
             return false;
         }
+        debug_assert!(self.open_gap_bytes > 0, "a gap has a length");
         let slot = &ring.gaps[(number % GAPS_WAITING as u64) as usize];
         slot.at.store(head, Ordering::Relaxed);
         slot.bytes.store(self.open_gap_bytes, Ordering::Relaxed);
@@ -402,11 +408,13 @@ impl RingConsumer {
         if number < ring.gap_head.0.load(Ordering::Acquire) {
             let slot = &ring.gaps[(number % GAPS_WAITING as u64) as usize];
             let at = slot.at.load(Ordering::Relaxed);
+            debug_assert!(at >= tail, "a gap is not behind what was read");
             return match at - tail {
                 0 => Found::Gap(slot.bytes.load(Ordering::Relaxed)),
                 bytes => Found::Bytes { bytes, all: true },
             };
         }
+        debug_assert!(tail <= head && head - tail <= ring.size, "tail <= head <= tail + size");
         match head - tail {
             0 if is_ended => Found::End,
             bytes => Found::Bytes { bytes, all: is_ended },
@@ -420,6 +428,7 @@ impl RingConsumer {
         let head = ring.head.0.load(Ordering::Acquire);
         let to_end = ring.size - (tail & (ring.size - 1));
         let count = most.min(head - tail).min(to_end);
+        debug_assert!(head - tail <= ring.size, "tail <= head <= tail + size");
         ring.touches.read(tail, count);
         // SAFETY: between tail and head the producer does not write, and only this consumer moves
         // this tail, for which it needs `&mut self`.
@@ -429,6 +438,7 @@ impl RingConsumer {
     /// Gives back so many bytes that were read.
     pub fn take(&mut self, bytes: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
+        debug_assert!(tail + bytes <= self.ring.head.0.load(Ordering::Relaxed), "it was put in");
         self.tail().store(tail + bytes, GIVES_BACK);
     }
 

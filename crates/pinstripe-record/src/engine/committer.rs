@@ -3,12 +3,11 @@
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a commit are started here")]
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_io::pool::WorkerPool;
 
 use super::headroom::keep;
@@ -16,6 +15,7 @@ use super::lane::Lane;
 use super::piece::Piece;
 use super::shared::SharedTake;
 use crate::limits::SYNCS_IN_FLIGHT;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::realtime;
 use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
 
@@ -106,7 +106,7 @@ impl<'a> Committer<'_, 'a> {
 
     /// A directory that was removed still takes writes, to files that nothing names.
     fn look_for_directory(&self) {
-        if !self.lane.has_failed() && lock(&self.lane.journal).file().is_unlinked() {
+        if !self.lane.has_failed() && self.lane.journal.lock().file().is_unlinked() {
             let error = Error::new(Kind::NotFound, "the directory of the take was removed");
             self.lane.fail(error.at(self.lane.folder.path()));
         }
@@ -230,16 +230,22 @@ impl<'a> Committer<'_, 'a> {
 }
 
 /// The first error of the files of a round.
-#[derive(Clone, Default)]
-struct FirstError(Arc<Mutex<Option<Error>>>);
+#[derive(Clone)]
+struct FirstError(Arc<RankedMutex<Option<Error>>>);
+
+impl Default for FirstError {
+    fn default() -> Self {
+        FirstError(Arc::new(RankedMutex::new(RecordLock::FirstError, None)))
+    }
+}
 
 impl FirstError {
     fn note(&self, error: Error) {
-        lock(&self.0).get_or_insert(error);
+        self.0.lock().get_or_insert(error);
     }
 
     fn take(&self) -> Result<()> {
-        lock(&self.0).take().map_or(Ok(()), Err)
+        self.0.lock().take().map_or(Ok(()), Err)
     }
 }
 

@@ -74,6 +74,7 @@ impl Gate {
         let end = spans.all.get(behind).map_or(u64::MAX, |(from, _)| *from);
         let begun = spans.begun.filter(|(at, _)| *at == from);
         let front = begun.map_or(0, |(_, front)| front);
+        debug_assert!((from..end).contains(&place), "a span has the place that was asked for");
         Span { fate, from, left: end - place, front, is_first: begun.is_some() }
     }
 
@@ -153,6 +154,8 @@ impl Spans {
         self.all.retain(|(from, _)| *from < place);
         self.all.push((place, fate));
         self.all.extend(over);
+        debug_assert!(self.all.is_sorted_by_key(|(from, _)| *from), "spans are in order");
+        debug_assert_eq!(self.all.first().map_or(0, |(from, _)| *from), 0, "the first begins at 0");
     }
 }
 

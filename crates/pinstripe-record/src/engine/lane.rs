@@ -1,16 +1,18 @@
 //! One directory of a take while it is recorded.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result};
-use pinstripe_base::sync::{Stop, lock};
+use pinstripe_base::ranked::Ranked;
+use pinstripe_base::sync::Stop;
 
 use super::piece::Piece;
 use super::roll::Fronts;
 use super::stages::SlowestCommit;
 use super::stream_copy::StreamCopy;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
 
 /// Figures of a lane, each the greatest or the sum so far.
@@ -44,19 +46,19 @@ pub struct Lane {
     pub figures: LaneFigures,
     /// Set when its writer has nothing more to do.
     pub(super) writer_ended: Stop,
-    pub(super) journal: Mutex<Journal>,
+    pub(super) journal: RankedMutex<Journal>,
     /// Bytes of the manifest for which there is room.
     pub(super) manifest_room: AtomicU64,
     /// Events that the journal gets with its next commit: while it is committed no thread waits for it.
-    events: Mutex<Vec<JournalEvent>>,
+    events: RankedMutex<Vec<JournalEvent>>,
     /// Fronts of files that are to be filled with pre-roll.
     pub(super) fronts: Fronts,
     /// Files of which the names are durable.
     pub(super) named: AtomicUsize,
-    pieces: Mutex<Vec<Arc<Piece>>>,
+    pieces: RankedMutex<Vec<Arc<Piece>>>,
     /// Copies that another lane hands over.
-    inbox: Mutex<Vec<StreamCopy>>,
-    failure: Mutex<Option<Error>>,
+    inbox: RankedMutex<Vec<StreamCopy>>,
+    failure: RankedMutex<Option<Error>>,
     has_failed: AtomicBool,
 }
 
@@ -76,14 +78,14 @@ impl Lane {
             folder,
             figures: LaneFigures::default(),
             writer_ended: Stop::new()?,
-            journal: Mutex::new(journal),
+            journal: RankedMutex::new(RecordLock::Journal, journal),
             manifest_room: AtomicU64::new(0),
-            events: Mutex::default(),
+            events: RankedMutex::new(RecordLock::Events, Vec::new()),
             fronts: Fronts::default(),
             named: AtomicUsize::new(0),
-            pieces: Mutex::default(),
-            inbox: Mutex::default(),
-            failure: Mutex::default(),
+            pieces: RankedMutex::new(RecordLock::Pieces, Vec::new()),
+            inbox: RankedMutex::new(RecordLock::Inbox, Vec::new()),
+            failure: RankedMutex::new(RecordLock::Failure, None),
             has_failed: AtomicBool::new(false),
         })
     }
@@ -91,7 +93,7 @@ impl Lane {
     /// Adds a file, which the journal tells of with its next commit.
     pub fn add(&self, piece: &Arc<Piece>) {
         self.tell_of(piece);
-        lock(&self.pieces).push(Arc::clone(piece));
+        self.pieces.lock().push(Arc::clone(piece));
     }
 
     /// Has the journal tell of a file: once more where its first frame became another one before anything
@@ -109,13 +111,13 @@ impl Lane {
 
     /// Adds an event to the journal, durable with its next commit.
     pub fn tell(&self, event: JournalEvent) {
-        lock(&self.events).push(event);
+        self.events.lock().push(event);
     }
 
     /// The journal with all events that it was told of.
-    pub(super) fn told_journal(&self) -> MutexGuard<'_, Journal> {
-        let mut journal = lock(&self.journal);
-        let events = std::mem::take(&mut *lock(&self.events));
+    pub(super) fn told_journal(&self) -> Ranked<MutexGuard<'_, Journal>> {
+        let mut journal = self.journal.lock();
+        let events = std::mem::take(&mut *self.events.lock());
         events.into_iter().for_each(|it| journal.add(JournalRecord::Event(it)));
         journal
     }
@@ -125,7 +127,7 @@ impl Lane {
     /// # Errors
     /// As the system says.
     pub(crate) fn sync_names(&self) -> Result<()> {
-        let count = lock(&self.pieces).len();
+        let count = self.pieces.lock().len();
         if count > self.named.load(Ordering::Acquire) {
             self.folder.sync_names()?;
             self.named.store(count, Ordering::Release);
@@ -143,19 +145,19 @@ impl Lane {
 
     /// All files so far.
     pub fn pieces(&self) -> Vec<Arc<Piece>> {
-        lock(&self.pieces).clone()
+        self.pieces.lock().clone()
     }
 
     /// The age of the oldest sample that is not durable: it may be in a ring.
     pub fn lag(&self, now: Duration) -> Duration {
-        let pieces = lock(&self.pieces);
+        let pieces = self.pieces.lock();
         let waiting = pieces.iter().filter(|it| !it.is_done());
         waiting.map(|it| now.saturating_sub(it.covered(now))).max().unwrap_or_default()
     }
 
     /// Gives the directory up; the first reason counts.
     pub fn fail(&self, error: Error) {
-        lock(&self.failure).get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
         self.has_failed.store(true, Ordering::Release);
     }
 
@@ -166,14 +168,14 @@ impl Lane {
 
     /// Why it was given up, if so.
     pub fn failure(&self) -> Option<Error> {
-        lock(&self.failure).as_ref().map(Error::duplicate)
+        self.failure.lock().as_ref().map(Error::duplicate)
     }
 
     pub(super) fn hand_over(&self, copy: StreamCopy) {
-        lock(&self.inbox).push(copy);
+        self.inbox.lock().push(copy);
     }
 
     pub(super) fn take_handed(&self) -> Vec<StreamCopy> {
-        std::mem::take(&mut lock(&self.inbox))
+        std::mem::take(&mut self.inbox.lock())
     }
 }

@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 
 use super::gate::Spans;
 use super::shared::{Losses, SharedStream, SharedTake, TakeBeginning};
@@ -47,7 +46,7 @@ impl SharedTake {
         most: Option<Duration>,
         (now, zone_seconds): (LocalTime, i64),
     ) -> Result<TakeBeginning> {
-        let _order = lock(&self.orders);
+        let _order = self.orders.lock();
         if self.begun.get().is_some() {
             return Err(Error::new(Kind::Refused, "the take has begun already"));
         }
@@ -107,7 +106,7 @@ impl SharedTake {
     /// # Errors
     /// [`Kind::Refused`] where that was done too often.
     pub fn arm(&self, chosen: &BTreeSet<usize>, is_armed: bool) -> Result<usize> {
-        let _order = lock(&self.orders);
+        let _order = self.orders.lock();
         let mut changed = 0;
         for streams in self.inputs() {
             let mut gates = self.gates(streams.clone().filter(|it| chosen.contains(it)));
@@ -128,7 +127,7 @@ impl SharedTake {
     /// # Errors
     /// [`Kind::Refused`] while the take is awaited, and where that was done too often.
     pub fn split(&self) -> Result<()> {
-        let _order = lock(&self.orders);
+        let _order = self.orders.lock();
         if self.begun.get().is_none() {
             return Err(Error::new(
                 Kind::Refused,
@@ -170,7 +169,7 @@ impl SharedTake {
 impl SharedStream {
     /// What was lost up to now is no loss of the take.
     fn forget_losses(&self) {
-        *lock(&self.before) = Losses {
+        *self.before.lock() = Losses {
             overruns: self.ring.overruns(),
             lost_bytes: self.ring.lost_bytes(),
             missing_bytes: self.ring.missing_bytes(),

@@ -4,17 +4,17 @@ mod front;
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pinstripe_base::error::Result;
-use pinstripe_base::sync::lock;
 use pinstripe_io::pool::WorkerPool;
 
 use super::closing::{close_file, trimmed_run};
 use crate::flac::FlacWriter;
 use crate::header::{Cue, FLAC_BLOCK, FileKind, HeadFacts, LocalTime};
 use crate::limits::RESERVE_BYTES;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::ring::Ring;
 use crate::take::{Summed, TakeFile, TakeFolder, TrimmedRun};
 
@@ -41,7 +41,7 @@ pub struct Piece {
     pub(super) ring: Arc<Ring>,
     /// Local time at the first frame of the take: that of an armed one is known only then.
     started: Arc<AtomicI64>,
-    pub(super) state: Mutex<PieceState>,
+    pub(super) state: RankedMutex<PieceState>,
     /// The piece in front of it in the same file.
     front: Option<Arc<Piece>>,
     /// Where another piece stands behind it in the same file, which cares for head and length: the moment
@@ -120,7 +120,7 @@ impl Piece {
             file,
             ring,
             started,
-            state: Mutex::default(),
+            state: RankedMutex::new(RecordLock::Piece, PieceState::default()),
             front: None,
             front_until: OnceLock::new(),
             written: AtomicU64::new(0),
@@ -210,7 +210,8 @@ impl Piece {
         let (first, rest) = bytes.split_at(first);
         for run in iter::once(first).chain(rest.chunks(block as usize)) {
             let sum = Summed::of(run);
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
+            debug_assert!(!self.is_ended(), "nothing is written behind the end");
             state.sums.push(sum);
             state.last_at = at;
             at += run.len() as u64;
@@ -224,7 +225,7 @@ impl Piece {
         let ahead = (self.facts.shape.byte_rate() * RESERVE_SECONDS)
             .clamp(*RESERVE_BYTES.start(), *RESERVE_BYTES.end());
         let end = self.payload_at + self.written_bytes();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.is_reserving_refused || end + ahead / 2 <= state.reserved {
             return;
         }
@@ -234,7 +235,7 @@ impl Piece {
         drop(state);
         let is_kept =
             !self.file.is_in_memory() && matches!(self.file.reserve(range.clone()), Ok(true));
-        state = lock(&self.state);
+        state = self.state.lock();
         match is_kept {
             true => state.reserved = range.end,
             // It costs too much, or the disk is nearly full: what is free is left to the writes.
@@ -244,7 +245,7 @@ impl Piece {
 
     /// Bytes that are reserved and not written yet.
     pub fn ahead_bytes(&self) -> u64 {
-        lock(&self.state).reserved.saturating_sub(self.payload_at + self.written_bytes())
+        self.state.lock().reserved.saturating_sub(self.payload_at + self.written_bytes())
     }
 
     /// Has the kernel begin to write out what is not durable yet.
@@ -269,6 +270,7 @@ impl Piece {
     pub(super) fn give_back(&self) -> Option<Vec<u8>> {
         let back = self.file.end_here()?;
         let end = self.written_bytes() - back.len() as u64;
+        debug_assert!(end >= self.vouched_bytes(), "what the journal vouches for stays");
         self.ends_at.get_or_init(|| end);
         self.written.store(end, Ordering::Release);
         Some(back)
@@ -284,7 +286,7 @@ impl Piece {
 
     /// Makes durable what was written up to now.
     pub(super) fn sync(&self) -> Result<()> {
-        let mut sums = std::mem::take(&mut lock(&self.state).sums);
+        let mut sums = std::mem::take(&mut self.state.lock().sums);
         if self.is_idle() && self.written_bytes() == 0 {
             // Nothing was ever written to it.
             return Ok(());
@@ -293,7 +295,11 @@ impl Piece {
         if let Some(durable) = self.file.durable_bytes() {
             self.keep_within(&mut sums, durable);
         }
-        let mut state = lock(&self.state);
+        debug_assert!(
+            !self.has_failed.load(Ordering::Acquire),
+            "a file whose sync failed is not synced again"
+        );
+        let mut state = self.state.lock();
         state.sums_at += sums.iter().map(|it| u64::from(it.bytes)).sum::<u64>();
         state.synced.extend(sums);
         Ok(())
@@ -302,7 +308,7 @@ impl Piece {
     /// Leaves of these runs those that lie in so much of the payload. The others wait for the next sync, unless
     /// that is all that the file will ever have.
     fn keep_within(&self, sums: &mut Vec<Summed>, durable: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut end = state.sums_at;
         let is_within = |run: &&Summed| {
             end += u64::from(run.bytes);
@@ -317,12 +323,16 @@ impl Piece {
 
     /// What became durable since the last call, for the journal.
     pub(super) fn take_synced(&self) -> Vec<Summed> {
-        std::mem::take(&mut lock(&self.state).synced)
+        std::mem::take(&mut self.state.lock().synced)
     }
 
     /// The journal vouches for so many bytes more.
     pub(super) fn vouch(&self, bytes: u64) {
-        self.vouched.fetch_add(bytes, Ordering::Release);
+        let before = self.vouched.fetch_add(bytes, Ordering::Release);
+        debug_assert!(
+            before + bytes <= self.written_bytes(),
+            "only what was written is vouched for"
+        );
     }
 
     /// Up to when all samples of its stream that belong to it are durable, since the take began.
@@ -358,6 +368,7 @@ impl Piece {
         if self.told.load(Ordering::Relaxed) == bytes {
             return Ok(());
         }
+        debug_assert!(bytes <= self.written_in_file(), "a head promises no more than there is");
         self.file.device().write_at(0, &self.head_facts().head(bytes - bytes % frame_bytes))?;
         self.told.store(bytes, Ordering::Relaxed);
         Ok(())
@@ -376,8 +387,8 @@ impl Piece {
         let bytes = self.vouched_bytes();
         let whole = bytes - bytes % self.facts.shape.frame_bytes();
         if whole < bytes {
-            let at = lock(&self.state).last_at;
-            lock(&self.state).trimmed = trimmed_run(&self.file, self.payload_at, at, whole)?;
+            let at = self.state.lock().last_at;
+            self.state.lock().trimmed = trimmed_run(&self.file, self.payload_at, at, whole)?;
         }
         close_file(&self.file, &self.head_facts(), self.front_bytes() + whole, cues)?;
         self.is_closed.store(true, Ordering::Release);
@@ -386,7 +397,7 @@ impl Piece {
 
     /// What is left of its last run, where it ends within that.
     pub fn trimmed(&self) -> Option<TrimmedRun> {
-        lock(&self.state).trimmed
+        self.state.lock().trimmed
     }
 
     pub(super) fn end(&self, cut: Option<String>) {

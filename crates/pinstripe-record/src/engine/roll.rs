@@ -14,13 +14,13 @@ pub(super) use fill::fill_fronts;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 
 use pinstripe_base::error::{Error, Result};
-use pinstripe_base::sync::{lock, wait};
 
 use super::piece::Piece;
 use crate::limits::GAPS_KEPT;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
 
 /// What is copied at a time.
@@ -89,6 +89,7 @@ impl RollArea {
         let mut left = bytes;
         while !left.is_empty() {
             let at = place % self.bytes;
+            debug_assert!(at < self.bytes, "an area is not left");
             let (now, later) = left.split_at(left.len().min((self.bytes - at) as usize));
             self.roll.file.device().write_at(self.offset + at, now)?;
             place += now.len() as u64;
@@ -120,6 +121,7 @@ impl RollArea {
         {
             self.gaps.pop_front();
         }
+        debug_assert!(self.gaps.len() <= GAPS_KEPT, "the gaps that are kept are bounded");
         Ok(())
     }
 
@@ -162,26 +164,32 @@ impl Front {
 }
 
 /// Fronts that are to be filled, in turn.
-#[derive(Default)]
 pub(super) struct Fronts {
-    waiting: Mutex<(VecDeque<Front>, bool)>,
+    waiting: RankedMutex<(VecDeque<Front>, bool)>,
     changed: Condvar,
+}
+
+impl Default for Fronts {
+    fn default() -> Self {
+        let waiting = RankedMutex::new(RecordLock::Fronts, Default::default());
+        Fronts { waiting, changed: Condvar::new() }
+    }
 }
 
 impl Fronts {
     pub fn add(&self, front: Front) {
-        lock(&self.waiting).0.push_back(front);
+        self.waiting.lock().0.push_back(front);
         self.changed.notify_all();
     }
 
     /// Says that no more come.
     pub fn end(&self) {
-        lock(&self.waiting).1 = true;
+        self.waiting.lock().1 = true;
         self.changed.notify_all();
     }
 
     fn next(&self) -> Option<Front> {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         loop {
             if let Some(front) = waiting.0.pop_front() {
                 return Some(front);
@@ -189,7 +197,7 @@ impl Fronts {
             if waiting.1 {
                 return None;
             }
-            waiting = wait(&self.changed, waiting);
+            waiting = waiting.wait(&self.changed);
         }
     }
 }

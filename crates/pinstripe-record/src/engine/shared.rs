@@ -1,13 +1,13 @@
 //! What all lanes of a take share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_base::sync::{Stop, lock};
+use pinstripe_base::sync::Stop;
 use pinstripe_base::units::format_count;
 use pinstripe_io::pool::WorkerPool;
 
@@ -16,6 +16,7 @@ use super::lane::Lane;
 use super::piece::Piece;
 use crate::header::{Cue, HeadFacts, LocalTime};
 use crate::limits::MARKS_MAX;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::meter::Meter;
 use crate::ring::{Ring, TakeZero};
 use crate::take::{JournalEvent, RecordedGap, RecordedMark, stream_file_name};
@@ -52,7 +53,7 @@ pub struct SharedStream {
     /// Which part of it is recorded.
     pub gate: Gate,
     /// What was lost before the take began.
-    pub before: Mutex<Losses>,
+    pub(crate) before: RankedMutex<Losses>,
     /// The frames that one file may have at most.
     pub segment_frames: u64,
     /// Whether its input waits where the ring is full.
@@ -68,7 +69,7 @@ pub struct SharedStream {
 impl SharedStream {
     /// Bytes of gaps that came before the order to start, and are in the pre-roll.
     pub(super) fn keep_losses(&self, bytes: u64) {
-        let mut before = lock(&self.before);
+        let mut before = self.before.lock();
         let lost = bytes.min(before.lost_bytes);
         before.lost_bytes -= lost;
         before.missing_bytes = before.missing_bytes.saturating_sub(bytes - lost);
@@ -76,7 +77,7 @@ impl SharedStream {
 
     /// Losses in the take, and while it is awaited those since the input was opened.
     pub fn losses(&self) -> Losses {
-        let before = lock(&self.before);
+        let before = self.before.lock();
         Losses {
             overruns: self.ring.overruns().saturating_sub(before.overruns),
             lost_bytes: self.ring.lost_bytes().saturating_sub(before.lost_bytes),
@@ -125,13 +126,13 @@ pub struct SharedTake {
     /// When the take began, if it has: at once unless it is armed first.
     pub(super) begun: OnceLock<TakeBeginning>,
     /// Held by the thread that starts, arms or splits.
-    pub(super) orders: Mutex<()>,
+    pub(super) orders: RankedMutex<()>,
     /// Encodes streams of FLAC.
     pub encoders: Arc<WorkerPool<'static>>,
     next_piece: AtomicU32,
-    gaps: Mutex<Vec<RecordedGap>>,
-    marks: Mutex<Vec<RecordedMark>>,
-    refusals: Mutex<Vec<String>>,
+    gaps: RankedMutex<Vec<RecordedGap>>,
+    marks: RankedMutex<Vec<RecordedMark>>,
+    refusals: RankedMutex<Vec<String>>,
 }
 
 impl SharedTake {
@@ -160,12 +161,12 @@ impl SharedTake {
             started: Arc::new(AtomicI64::new(started.seconds)),
             zero,
             begun: OnceLock::new(),
-            orders: Mutex::default(),
+            orders: RankedMutex::new(RecordLock::Orders, ()),
             encoders: Arc::default(),
             next_piece: AtomicU32::new(0),
-            gaps: Mutex::default(),
-            marks: Mutex::default(),
-            refusals: Mutex::default(),
+            gaps: RankedMutex::new(RecordLock::Gaps, Vec::new()),
+            marks: RankedMutex::new(RecordLock::Marks, Vec::new()),
+            refusals: RankedMutex::new(RecordLock::Refusals, Vec::new()),
         })
     }
 
@@ -226,7 +227,7 @@ impl SharedTake {
         lane.tell(JournalEvent::Gap { stream, frame, frames });
         let rate = f64::from(self.streams[stream as usize].facts.shape.rate.max(1));
         let gap = RecordedGap { stream, frame, frames, at_seconds: frame as f64 / rate };
-        let mut gaps = lock(&self.gaps);
+        let mut gaps = self.gaps.lock();
         let mut recent = gaps.iter_mut().rev().take(8 * self.streams.len());
         if !recent.any(|it| it.join(&gap)) && gaps.len() < GAPS_LISTED {
             gaps.push(gap);
@@ -242,7 +243,7 @@ impl SharedTake {
     /// Marks a frame of each stream; false when there are too many marks.
     pub(super) fn mark_at(&self, text: &str, frames: Vec<u64>) -> bool {
         let mark = RecordedMark { text: text.to_owned(), frames };
-        let mut marks = lock(&self.marks);
+        let mut marks = self.marks.lock();
         if marks.len() >= MARKS_MAX {
             return false;
         }
@@ -256,19 +257,19 @@ impl SharedTake {
 
     /// Numbers of gaps and of marks, and the bytes of all texts of marks.
     pub(super) fn events(&self) -> (u64, u64, u64) {
-        let gaps = lock(&self.gaps).len() as u64;
-        let marks = lock(&self.marks);
+        let gaps = self.gaps.lock().len() as u64;
+        let marks = self.marks.lock();
         (gaps, marks.len() as u64, marks.iter().map(|it| it.text.len() as u64).sum())
     }
 
     /// Gaps so far.
     pub fn gaps(&self) -> Vec<RecordedGap> {
-        lock(&self.gaps).clone()
+        self.gaps.lock().clone()
     }
 
     /// Marks so far.
     pub fn marks(&self) -> Vec<RecordedMark> {
-        lock(&self.marks).clone()
+        self.marks.lock().clone()
     }
 
     /// Gaps and marks that lie in a file, as its cues.
@@ -291,7 +292,7 @@ impl SharedTake {
     /// Notes a priority that was refused, once.
     pub(crate) fn note_refusal(&self, what: &str, error: &std::io::Error) {
         let text = format!("{what}: {error}");
-        let mut refusals = lock(&self.refusals);
+        let mut refusals = self.refusals.lock();
         if !refusals.contains(&text) {
             refusals.push(text);
         }
@@ -299,7 +300,7 @@ impl SharedTake {
 
     /// Priorities that were refused.
     pub fn refusals(&self) -> Vec<String> {
-        lock(&self.refusals).clone()
+        self.refusals.lock().clone()
     }
 }
 

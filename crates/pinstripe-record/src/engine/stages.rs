@@ -1,23 +1,27 @@
 //! The stages of a commit and how long they took: which of them made the durable lag long.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use pinstripe_base::sync::lock;
-
+use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{CommitStages, SlowSync};
 
 /// The slowest so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SlowestCommit {
-    slowest: Mutex<(SlowSync, CommitStages)>,
+    slowest: RankedMutex<(SlowSync, CommitStages)>,
+}
+
+impl Default for SlowestCommit {
+    fn default() -> Self {
+        SlowestCommit { slowest: RankedMutex::new(RecordLock::Slowest, Default::default()) }
+    }
 }
 
 impl SlowestCommit {
     /// Notes the sync of a file.
     pub(crate) fn note_sync(&self, file: &str, at: Duration, took: Duration) {
         let ms = took.as_secs_f64() * 1e3;
-        let mut slowest = lock(&self.slowest);
+        let mut slowest = self.slowest.lock();
         if ms > slowest.0.ms {
             slowest.0 = SlowSync { file: file.to_owned(), at_seconds: at.as_secs_f64(), ms };
         }
@@ -25,7 +29,7 @@ impl SlowestCommit {
 
     /// Notes a commit that is over.
     pub(crate) fn note_commit(&self, stages: CommitStages) {
-        let mut slowest = lock(&self.slowest);
+        let mut slowest = self.slowest.lock();
         if stages.ms > slowest.1.ms {
             slowest.1 = stages;
         }
@@ -33,7 +37,7 @@ impl SlowestCommit {
 
     /// The slowest sync and the slowest commit.
     pub fn get(&self) -> (SlowSync, CommitStages) {
-        lock(&self.slowest).clone()
+        self.slowest.lock().clone()
     }
 }
 

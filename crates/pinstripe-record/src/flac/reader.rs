@@ -2,15 +2,14 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Mutex;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::lock;
 use pinstripe_io::device::{Caps, Device, SharedDevice, write_parts};
 
 use super::decoder::FlacDecoder;
 use super::frame::verbatim_frame;
 use crate::header::FLAC_BLOCK;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::sample::StreamShape;
 
 /// What is so near ahead is decoded, not looked for.
@@ -24,7 +23,7 @@ pub struct FlacReader {
     shape: StreamShape,
     payload_at: u64,
     /// None before the first read.
-    decoder: Mutex<Option<FlacDecoder>>,
+    decoder: RankedMutex<Option<FlacDecoder>>,
 }
 
 impl FlacReader {
@@ -34,12 +33,17 @@ impl FlacReader {
     /// [`Kind::Usage`] and [`Kind::Unsupported`] as of [`check_flac`](super::check_flac).
     pub fn new(file: SharedDevice, shape: StreamShape, payload_at: u64) -> Result<Self> {
         super::check_flac(&shape)?;
-        Ok(FlacReader { file, shape, payload_at, decoder: Mutex::default() })
+        Ok(FlacReader {
+            file,
+            shape,
+            payload_at,
+            decoder: RankedMutex::new(RecordLock::Decoder, None),
+        })
     }
 
     /// Does something with the decoder, made at the first call.
     fn with<T>(&self, what: impl FnOnce(&mut FlacDecoder) -> Result<T>) -> Result<T> {
-        let mut decoder = lock(&self.decoder);
+        let mut decoder = self.decoder.lock();
         let mut known = match decoder.take() {
             Some(known) => known,
             None => FlacDecoder::new(SharedDevice::clone(&self.file), self.shape)?,
@@ -157,7 +161,7 @@ impl Device for FlacReader {
         }
         self.with(|decoder| self.cut(decoder, frames))?;
         // The decoder knows the file as it was.
-        *lock(&self.decoder) = None;
+        *self.decoder.lock() = None;
         Ok(())
     }
 

@@ -3,16 +3,16 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::device::{Caps, Device, SharedDevice, write_parts};
 use pinstripe_io::pool::{Job, WorkerPool};
 
 use super::encoder::FlacEncoder;
 use super::reader::FlacReader;
 use crate::limits::FLAC_WAITING_BYTES;
+use crate::locks::{RankedMutex, RecordLock};
 use crate::sample::StreamShape;
 
 /// Where the checksum of all samples stands in the head.
@@ -32,10 +32,10 @@ struct Encoding {
     file: SharedDevice,
     shape: StreamShape,
     payload_at: u64,
-    waiting: Mutex<Waiting>,
+    waiting: RankedMutex<Waiting>,
     changed: Condvar,
     /// Of the thread that encodes.
-    work: Mutex<Work>,
+    work: RankedMutex<Work>,
     /// Bytes of the payload whose frames stand in the file.
     written: AtomicU64,
     is_finished: AtomicBool,
@@ -79,9 +79,9 @@ impl FlacWriter {
             file,
             shape,
             payload_at,
-            waiting: Mutex::default(),
+            waiting: RankedMutex::new(RecordLock::FlacWaiting, Waiting::default()),
             changed: Condvar::new(),
-            work: Mutex::new(work),
+            work: RankedMutex::new(RecordLock::FlacWork, work),
             written: AtomicU64::new(0),
             is_finished: AtomicBool::new(false),
         };
@@ -99,34 +99,35 @@ impl FlacWriter {
     /// # Errors
     /// Those of encoder and file.
     pub fn finish(&self) -> Result<()> {
-        let mut waiting = lock(&self.encoding.waiting);
+        let mut waiting = self.encoding.waiting.lock();
         waiting.is_finishing = true;
         self.queue(&mut waiting);
         while !self.encoding.is_finished.load(Ordering::Acquire) {
             if let Some(failure) = &waiting.failure {
                 return Err(failure.duplicate());
             }
-            waiting = wait(&self.encoding.changed, waiting);
+            waiting = waiting.wait(&self.encoding.changed);
         }
         Ok(())
     }
 
     /// Why nothing more is encoded, if so.
     pub fn failure(&self) -> Option<Error> {
-        lock(&self.encoding.waiting).failure.as_ref().map(Error::duplicate)
+        self.encoding.waiting.lock().failure.as_ref().map(Error::duplicate)
     }
 
     /// Ends the payload with the frames that stand in the file: nothing more is given. What was given
     /// beyond them.
     pub(crate) fn end_here(&self) -> Vec<u8> {
         let encoding = &self.encoding;
-        let waits = std::mem::take(&mut lock(&encoding.waiting).payload);
+        let waits = std::mem::take(&mut encoding.waiting.lock().payload);
         // Until the thread that encodes is done with what it has begun.
-        let mut work = lock(&encoding.work);
+        let mut work = encoding.work.lock();
         let mut left = std::mem::take(&mut work.kept);
         left.extend(waits);
         (work.encoded, work.md5) = (0, None);
-        let mut waiting = lock(&encoding.waiting);
+        let mut waiting = encoding.waiting.lock();
+        debug_assert!(waiting.given >= left.len() as u64, "what is left was given");
         waiting.given -= left.len() as u64;
         waiting.failure = None;
         encoding.is_finished.store(true, Ordering::Release);
@@ -148,7 +149,7 @@ impl FlacWriter {
         let mut bytes = bytes.to_vec();
         let packed = bytes[SAMPLES].iter().fold(0_u64, |it, byte| it << 8 | u64::from(*byte));
         let frames = encoding.written.load(Ordering::Acquire) / encoding.shape.frame_bytes();
-        if let Some(md5) = lock(&encoding.work).md5.filter(|_| packed & ((1 << 36) - 1) == frames) {
+        if let Some(md5) = encoding.work.lock().md5.filter(|_| packed & ((1 << 36) - 1) == frames) {
             bytes[MD5].copy_from_slice(&md5);
         }
         encoding.file.write_at(offset, &bytes)
@@ -158,10 +159,10 @@ impl FlacWriter {
 impl Job for Encoding {
     /// Encodes until nothing waits. The queue has it once at most.
     fn run(&self) {
-        let mut work = lock(&self.work);
+        let mut work = self.work.lock();
         loop {
             let (payload, is_last) = {
-                let mut waiting = lock(&self.waiting);
+                let mut waiting = self.waiting.lock();
                 let is_over = self.is_finished.load(Ordering::Acquire);
                 let is_last = waiting.payload.is_empty() && waiting.is_finishing && !is_over;
                 if (waiting.payload.is_empty() && !is_last) || waiting.failure.is_some() {
@@ -175,11 +176,11 @@ impl Job for Encoding {
             let done =
                 if is_last { self.finish(&mut work) } else { self.encode(&mut work, &payload) };
             if let Err(error) = done {
-                lock(&self.waiting).failure.get_or_insert(error);
+                self.waiting.lock().failure.get_or_insert(error);
             }
             if is_last {
                 // In the queue for good: nothing more comes.
-                let _held = lock(&self.waiting);
+                let _held = self.waiting.lock();
                 self.changed.notify_all();
                 return;
             }
@@ -209,6 +210,11 @@ impl Encoding {
         self.file.write_at(work.file_at, &bytes)?;
         work.file_at += bytes.len() as u64;
         let payload = frames * self.shape.frame_bytes();
+        debug_assert!(payload as usize <= work.encoded, "a frame has what was encoded");
+        debug_assert!(
+            work.encoded <= work.kept.len(),
+            "what was encoded is kept until it is written"
+        );
         work.kept.drain(..payload as usize);
         work.encoded -= payload as usize;
         self.written.fetch_add(payload, Ordering::Release);
@@ -228,7 +234,7 @@ impl Device for FlacWriter {
         if offset < encoding.payload_at {
             return self.write_head(offset, bytes);
         }
-        let mut waiting = lock(&encoding.waiting);
+        let mut waiting = encoding.waiting.lock();
         if offset != encoding.payload_at + waiting.given {
             return Err(Error::new(
                 Kind::Unsupported,
@@ -237,11 +243,12 @@ impl Device for FlacWriter {
             .at(encoding.file.place()));
         }
         while waiting.payload.len() >= FLAC_WAITING_BYTES && waiting.failure.is_none() {
-            waiting = wait(&encoding.changed, waiting);
+            waiting = waiting.wait(&encoding.changed);
         }
         if let Some(failure) = &waiting.failure {
             return Err(failure.duplicate());
         }
+        debug_assert!(!waiting.is_finishing, "nothing is given behind the end");
         waiting.payload.extend_from_slice(bytes);
         waiting.given += bytes.len() as u64;
         self.queue(&mut waiting);
@@ -253,7 +260,7 @@ impl Device for FlacWriter {
     }
 
     fn len(&self) -> Result<u64> {
-        Ok(self.encoding.payload_at + lock(&self.encoding.waiting).given)
+        Ok(self.encoding.payload_at + self.encoding.waiting.lock().given)
     }
 
     /// Only to the length that it has: a frame that is not whole was never encoded.
@@ -265,7 +272,7 @@ impl Device for FlacWriter {
                 .expected(encoding.payload_at + payload, bytes)
                 .at(encoding.file.place()));
         }
-        let end = lock(&encoding.work).file_at;
+        let end = encoding.work.lock().file_at;
         encoding.file.set_len(end)
     }
 
@@ -275,7 +282,7 @@ impl Device for FlacWriter {
         let written = encoding.written.load(Ordering::Acquire);
         encoding.file.sync()?;
         // What is behind the last whole frame of samples is nothing that could be written.
-        let durable = if is_finished { lock(&encoding.waiting).given } else { written };
+        let durable = if is_finished { encoding.waiting.lock().given } else { written };
         self.durable.fetch_max(durable, Ordering::AcqRel);
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::flac::check_flac;
 use crate::header::FileKind;
 use crate::input::RecordInput;
 use crate::limits::{ARENA_MAX_BYTES, STREAMS_MAX, SYNCS_IN_FLIGHT};
+use crate::locks::{RankedMutex, RecordLock};
 use crate::meter::Meter;
 use crate::ring::{Arena, InputBeginning, Ring, RingConsumer, RingProducer, TakeZero};
 use crate::sample::{SampleFormat, frames_in};
@@ -130,7 +131,7 @@ pub fn begin(
         is_locked: arena.is_locked(),
         warned_minutes: AtomicU64::new(u64::MAX),
         has_alarmed: false.into(),
-        clocks: Mutex::new(clocks(inputs)),
+        clocks: RankedMutex::new(RecordLock::Clocks, clocks(inputs)),
         has_drifted: false.into(),
     });
     Ok(Begun { take, copies, producers, manifest, starting })
@@ -251,7 +252,7 @@ fn rings(
             facts,
             input,
             gate: Gate::new(plan.armed.is_some()),
-            before: Mutex::default(),
+            before: RankedMutex::new(RecordLock::Before, Default::default()),
             segment_frames: segment.max(1),
             is_patient,
             is_mirrored: plan.is_mirrored,

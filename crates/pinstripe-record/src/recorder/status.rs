@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind};
-use pinstripe_base::sync::{Stop, lock};
+use pinstripe_base::sync::Stop;
 use serde::Serialize;
 
 use crate::drift::{ClockDrift, InputDrift};
 use crate::engine::{Lane, LaneFigures, Piece, SharedStream, SharedTake};
+use crate::locks::RankedMutex;
 use crate::meter::{LevelReader, StreamLevel};
 use crate::start::CommonStart;
 use crate::take::{CommitStages, SlowSync};
@@ -42,7 +43,7 @@ pub struct RunningTake {
     pub(super) is_locked: bool,
     pub(super) warned_minutes: AtomicU64,
     pub(super) has_alarmed: AtomicBool,
-    pub(super) clocks: Mutex<Vec<InputClock>>,
+    pub(super) clocks: RankedMutex<Vec<InputClock>>,
     pub(super) has_drifted: AtomicBool,
 }
 
@@ -146,7 +147,7 @@ impl RunningTake {
 
     /// Looks at the clocks of all inputs.
     pub(super) fn watch_clocks(&self) {
-        for clock in lock(&self.clocks).iter_mut() {
+        for clock in self.clocks.lock().iter_mut() {
             let stream = &self.shared.streams[clock.stream];
             if stream.ring.is_complete() {
                 continue;
@@ -167,7 +168,7 @@ impl RunningTake {
     fn drifts(&self) -> Vec<InputDrift> {
         let told =
             |it: &InputClock| Some(InputDrift { source: it.source.clone(), ppm: it.drift.ppm()? });
-        lock(&self.clocks).iter().filter_map(told).collect()
+        self.clocks.lock().iter().filter_map(told).collect()
     }
 
     /// Says once that inputs drift apart.

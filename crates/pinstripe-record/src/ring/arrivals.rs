@@ -1,10 +1,9 @@
 //! When samples came, by the looks of its writer, and of what asks for the lag, at a ring: its producer
 //! does not ask for the time.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use pinstripe_base::sync::lock;
+use crate::locks::{RankedMutex, RecordLock};
 
 /// Looks that are kept.
 const KEPT: usize = 256;
@@ -12,16 +11,21 @@ const KEPT: usize = 256;
 const STEP: Duration = Duration::from_millis(10);
 
 /// Moments, and how much had come by then at most. Of looks that lie far back fewer and fewer are kept.
-#[derive(Default)]
 pub(crate) struct Arrivals {
-    looks: Mutex<Vec<(Duration, u64)>>,
+    looks: RankedMutex<Vec<(Duration, u64)>>,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Arrivals { looks: RankedMutex::new(RecordLock::Arrivals, Vec::new()) }
+    }
 }
 
 impl Arrivals {
     /// Notes how much has come. `now` is a moment before it was asked for, so that what comes meanwhile
     /// is taken for older than it is.
     pub fn note(&self, now: Duration, made: impl FnOnce() -> u64) {
-        let mut looks = lock(&self.looks);
+        let mut looks = self.looks.lock();
         let made = made();
         match looks.last_mut() {
             Some((at, _)) if now < *at => return,
@@ -36,12 +40,14 @@ impl Arrivals {
                 number > KEPT / 2 || number % 2 == 0
             });
         }
+        debug_assert!(looks.len() < KEPT, "the looks that are kept are bounded");
+        debug_assert!(looks.last().is_none_or(|(at, last)| *at <= now && *last <= made));
         looks.push((now, made));
     }
 
     /// A moment up to which all that came lies in front of a place: the latest one that is known.
     pub(crate) fn all_before(&self, place: u64) -> Duration {
-        let looks = lock(&self.looks);
+        let looks = self.looks.lock();
         let count = looks.partition_point(|(_, made)| *made <= place);
         count.checked_sub(1).map_or(Duration::ZERO, |it| looks[it].0)
     }
@@ -73,7 +79,7 @@ mod tests {
             step += 1;
             arrivals.note(step as u32 * STEP, || step);
         }
-        assert!(lock(&arrivals.looks).len() <= KEPT);
+        assert!(arrivals.looks.lock().len() <= KEPT);
         for place in 0..=step {
             let told = arrivals.all_before(place);
             assert!(told <= place as u32 * STEP, "{place}");

@@ -46,6 +46,7 @@ impl PacedConsumer {
                 false => out.extend_from_slice(run),
             }
             let count = run.len() as u64;
+            debug_assert!(count > 0, "a consumer that finds bytes gets some");
             self.consumer.take(count);
         }
     }

@@ -275,7 +275,9 @@ impl Journal {
     }
 
     fn put(&mut self, record: &JournalRecord) {
-        self.waiting.extend(record.encode(self.number));
+        let bytes = record.encode(self.number);
+        debug_assert!(bytes.len() >= HEAD_BYTES + CHECKSUM_BYTES, "a record has a head and a sum");
+        self.waiting.extend(bytes);
         self.number += 1;
     }
 
@@ -295,6 +297,7 @@ impl Journal {
         // What a full disk has no room for now, the records themselves may still fit into.
         let _ = self.make_room(self.at + self.waiting.len() as u64);
         self.file.device().write_at(self.at, &self.waiting)?;
+        debug_assert!(self.failure.is_none(), "nothing is written after a sync that failed");
         self.at += self.waiting.len() as u64;
         self.waiting.clear();
         self.file.device().sync().inspect_err(|error| self.failure = Some(error.duplicate()))

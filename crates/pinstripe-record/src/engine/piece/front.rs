@@ -4,8 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe_base::sync::lock;
-
 use super::Piece;
 use crate::take::{PieceBehind, TakeFile};
 
@@ -22,13 +20,15 @@ impl Piece {
         let shared = (Arc::clone(&front.ring), Arc::clone(&front.started));
         let (name, facts) = (front.name.clone(), front.facts.clone());
         let mut piece = Piece::of_file(ids, (name, facts, file), shared);
+        debug_assert!(front.front.is_none(), "a front has none in front of it");
         piece.payload_at = front.payload_at + front_bytes;
         piece.start_frame = (front.start_frame() + front.frames(front_bytes)).into();
-        let mut state = lock(&front.state);
         // From now on this one reserves what comes.
-        lock(&piece.state).reserved = std::mem::take(&mut state.reserved);
+        let mut state = front.state.lock();
+        let reserved = std::mem::take(&mut state.reserved);
         state.is_reserving_refused = true;
         drop(state);
+        piece.state.lock().reserved = reserved;
         front.front_until.get_or_init(|| (began, front_bytes));
         piece.front = Some(Arc::clone(front));
         piece
