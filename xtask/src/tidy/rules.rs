@@ -313,7 +313,7 @@ pub const ROOMS: &[Rooms] = &[
             &["flac"],
             &["header", "meter", "ring", "shares", "start"],
             &["drift", "osc", "realtime", "sample", "writes"],
-            &["limits"],
+            &["limits", "locks"],
         ],
         neighbours: &[],
         narrow: &[],
