@@ -33,7 +33,7 @@ pub fn close_file(file: &TakeFile, facts: &HeadFacts, payload: u64, cues: &[Cue]
     file.device().set_len(at + payload)?;
     let (head, tail) = facts.complete(payload, cues);
     let has_tail = tail.is_empty() || file.device().write_at(at + payload, &tail).is_ok();
-    // Until the tail is durable, the head must not tell of it.
+    // The head must not cover the tail until the tail is durable.
     file.device().sync()?;
     if has_tail {
         file.device().write_at(0, &head)?;

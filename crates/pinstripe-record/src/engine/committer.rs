@@ -19,7 +19,7 @@ use crate::locks::{RankedMutex, RecordLock};
 use crate::realtime;
 use crate::take::{CommitStages, JournalEvent, JournalRecord, ProgressRun};
 
-/// Where nothing is to be done while a step goes on.
+/// The interval for steps during which nothing else is to be done.
 const LONG: Duration = Duration::from_secs(3600);
 /// The shortest time after which those are vouched for that did not take long.
 const SOON: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ struct Committer<'p, 'a> {
     shared: &'a SharedTake,
     lane: &'a Lane,
     pool: &'p WorkerPool<'a>,
-    /// Bytes that are durable and stand in records which are not.
+    /// Durable bytes whose records are not durable yet.
     unvouched: Vec<(Arc<Piece>, u64)>,
 }
 
@@ -152,7 +152,8 @@ impl<'a> Committer<'_, 'a> {
         let of_syncs = first.clone();
         let sync = move |piece: &Arc<Piece>| {
             if let Err(error) = piece.finish() {
-                // Of one that goes on the writer cares for what its file has not.
+                // For a piece that has not ended, the writer gives back the bytes that its file
+                // lacks.
                 if piece.is_ended() {
                     let missing = piece.give_back().map_or(0, |it| it.len() as u64);
                     shared.tell_missing(lane, piece, missing);

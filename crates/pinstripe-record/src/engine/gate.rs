@@ -1,11 +1,13 @@
-//! Which part of a stream is recorded: from where on the take has it, where it is disarmed and armed,
-//! where a new file begins, where the take is over.
+//! Decides which parts of a stream are recorded: where the take begins and ends, where the stream
+//! is armed or disarmed, and where a new file begins.
 //!
-//! Places are bytes since the input was opened, silence for lost frames included. A [`Gate`] is a
-//! function of the place and nothing else, so that both copies of a mirrored stream are cut alike.
+//! A place is a number of bytes since the input was opened, including silence for lost frames. A
+//! [`Gate`] is a function of the place only, so both copies of a mirrored stream are cut at the
+//! same places.
 //!
-//! Invariant: a place is only decided on while the gate is locked, at or behind all that the input has
-//! made by then. A writer looks at the ring before it looks at the gate, so none has gone past it.
+//! Invariant: a decision is made only while the gate is locked, and only for places at or behind
+//! the input's current end. A writer reads the ring before the gate, so no writer has passed such a
+//! place.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -14,7 +16,7 @@ use pinstripe_base::sync::lock;
 
 use crate::limits::SPANS_MAX;
 
-/// What becomes of samples.
+/// How samples are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The take has not begun: they are kept as pre-roll for a while, or dropped.
@@ -66,7 +68,7 @@ impl Gate {
         Gate { spans: Mutex::new(Spans { all: vec![(0, fate)], begun, is_armed: true }) }
     }
 
-    /// What becomes of the samples at a place, and for how long.
+    /// How the samples at a place are treated, and up to which place this holds.
     pub fn look(&self, place: u64) -> Span {
         let spans = lock(&self.spans);
         let behind = spans.all.partition_point(|(from, _)| *from <= place).max(1);
@@ -89,7 +91,7 @@ impl Gate {
         spans.all.last().filter(|(_, fate)| *fate == Fate::Over).map(|(from, _)| *from)
     }
 
-    /// Locks it, so that no writer goes on meanwhile.
+    /// Locks the gate. Writers wait meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Spans> {
         lock(&self.spans)
     }
@@ -150,7 +152,7 @@ impl Spans {
         if over.is_some_and(|(end, _)| place >= end) {
             return;
         }
-        // What was decided for this place or behind it is decided anew; only the end stays.
+        // Decisions for this place and later ones are replaced; only the end stays.
         self.all.retain(|(from, _)| *from < place);
         self.all.push((place, fate));
         self.all.extend(over);

@@ -1,10 +1,10 @@
-//! Room that is kept for the end of a take: on a disk that others fill up to the last block, the last
-//! records of the journal, the headers and the manifest must still be written.
+//! Reserves space for the end of a take: when other programs have filled the disk, the last journal
+//! records, the headers and the manifest must still be written.
 //!
-//! Headers lie in blocks that each file has from its beginning. The journal has zeros ahead for a
-//! minute of commits. The manifest, which is put in place of the first one, has a file beside it with
-//! blocks for its greatest length so far. None of these can be taken by another program meanwhile, as
-//! space that is freed at the end could. Where so little is left that the end would be in danger, the
+//! The blocks for a header exist from the creation of its file. The journal has zeros allocated
+//! ahead for a minute of commits. The manifest is replaced by renaming a second file, which has
+//! blocks for the greatest length so far. Other programs cannot take these blocks, unlike space
+//! that would be freed at the end. If the remaining space endangers the end of the take, the
 //! directory is given up while everything can still be written.
 
 use std::sync::Arc;

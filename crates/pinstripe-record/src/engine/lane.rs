@@ -53,7 +53,7 @@ pub struct Lane {
     events: RankedMutex<Vec<JournalEvent>>,
     /// Fronts of files that are to be filled with pre-roll.
     pub(super) fronts: Fronts,
-    /// Files of which the names are durable.
+    /// Number of files whose names are durable.
     pub(super) named: AtomicUsize,
     pieces: RankedMutex<Vec<Arc<Piece>>>,
     /// Copies that another lane hands over.
@@ -90,14 +90,14 @@ impl Lane {
         })
     }
 
-    /// Adds a file, which the journal tells of with its next commit.
+    /// Adds a file. The next commit records it in the journal.
     pub fn add(&self, piece: &Arc<Piece>) {
         self.tell_of(piece);
         self.pieces.lock().push(Arc::clone(piece));
     }
 
-    /// Has the journal tell of a file: once more where its first frame became another one before anything
-    /// was written to it.
+    /// Queues the journal event of a file: a second time if its first frame has changed before
+    /// anything was written to it.
     pub(super) fn tell_of(&self, piece: &Piece) {
         self.tell(JournalEvent::Piece {
             piece: piece.number,
@@ -114,7 +114,7 @@ impl Lane {
         self.events.lock().push(event);
     }
 
-    /// The journal with all events that it was told of.
+    /// The journal, after all queued events were added to it.
     pub(super) fn told_journal(&self) -> Ranked<MutexGuard<'_, Journal>> {
         let mut journal = self.journal.lock();
         let events = std::mem::take(&mut *self.events.lock());

@@ -1,10 +1,11 @@
-//! The engine: takes rings empty, and makes files durable.
+//! The engine: empties the rings and makes files durable.
 //!
-//! One [`Lane`] for each directory. Its writer (several past the page cache) goes over its copies in turn and writes what is
-//! there, through the page cache, in chunks; it never waits for the disk unless the kernel makes
-//! it. Its committer has several syncs in flight each second, then makes the journal durable, then
-//! writes the headers. A directory that fails is given up: its copies go on in another one. A [`Gate`]
-//! says of each stream which part of it is recorded.
+//! There is one [`Lane`] per directory. Its writer (several when the page cache is bypassed) visits
+//! its copies in turn and writes the available bytes in chunks through the page cache. It never
+//! waits for the disk unless the kernel makes it wait. The lane's committer has several syncs in
+//! flight each second, then makes the journal durable, then writes the headers. A directory that
+//! fails is given up: its copies continue in another one. A [`Gate`] decides which part of each
+//! stream is recorded.
 //!
 //! Invariants: data, then journal, then header: none of them promises what the one before it has
 //! not. A file whose sync failed is never written or synced again.

@@ -1,4 +1,4 @@
-//! What a running take is told: to begin, to arm or disarm streams, to begin new files.
+//! Orders to a running take: begin, arm or disarm streams, begin new files.
 //!
 //! Each order has one place in every stream: the same frame in all streams of an input, which are made
 //! in step, and the same moment for all inputs. It holds from the very next sample on; none is lost.
@@ -85,7 +85,7 @@ impl SharedTake {
         Ok(*self.begun.get_or_init(|| begun))
     }
 
-    /// Tells heads and journals when the take began, before they tell of any of its samples.
+    /// Passes the beginning of the take to heads and journals, before any of its samples.
     fn tell_beginning(&self, begun: TakeBeginning, (started, zone_seconds): (LocalTime, i64)) {
         self.started.store(started.seconds, Ordering::Release);
         for lane in &self.lanes {
@@ -167,7 +167,7 @@ impl SharedTake {
 }
 
 impl SharedStream {
-    /// What was lost up to now is no loss of the take.
+    /// Losses up to now do not count as losses of the take.
     fn forget_losses(&self) {
         *self.before.lock() = Losses {
             overruns: self.ring.overruns(),

@@ -44,8 +44,8 @@ pub struct Piece {
     pub(super) state: RankedMutex<PieceState>,
     /// The piece in front of it in the same file.
     front: Option<Arc<Piece>>,
-    /// Where another piece stands behind it in the same file, which cares for head and length: the moment
-    /// at which that one begins, and the bytes in front of it.
+    /// If another piece follows in the same file and maintains head and length: the moment at which
+    /// that piece begins, and the number of bytes in front of it.
     front_until: OnceLock<(Duration, u64)>,
     written: AtomicU64,
     vouched: AtomicU64,
@@ -57,7 +57,7 @@ pub struct Piece {
     has_failed: AtomicBool,
     /// Where it ends, when not all that was written to it could be encoded.
     ends_at: OnceLock<u64>,
-    /// The payload that its head tells of.
+    /// The payload bytes that its head records.
     told: AtomicU64,
     cut: OnceLock<String>,
 }
@@ -188,7 +188,7 @@ impl Piece {
         self.written_in_file() == 0 && !self.is_ended() && head.payload_at() == self.payload_at
     }
 
-    /// Whole frames of so many payload bytes.
+    /// The number of complete frames in `bytes` of payload.
     pub fn frames(&self, bytes: u64) -> u64 {
         bytes / self.facts.shape.frame_bytes()
     }
@@ -201,7 +201,8 @@ impl Piece {
     pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
         let mut at = self.written.load(Ordering::Relaxed);
         self.file.device().write_at(self.payload_at + at, bytes)?;
-        // Of FLAC whole blocks become durable: a run that has more of one would wait for the next.
+        // FLAC becomes durable in complete blocks: a run that crosses a block's end would wait for
+        // the next block.
         let block = FLAC_BLOCK * self.facts.shape.frame_bytes();
         let first = match self.facts.kind {
             FileKind::Flac => bytes.len().min((block - at % block) as usize),
@@ -265,8 +266,8 @@ impl Piece {
         }
     }
 
-    /// Ends it with the blocks that stand in its file, where samples are encoded on their way: what was
-    /// written to it and is not there is given back.
+    /// Ends the piece with the blocks that are in its file. If samples are encoded on their way,
+    /// returns the written bytes that did not reach the file.
     pub(super) fn give_back(&self) -> Option<Vec<u8>> {
         let back = self.file.end_here()?;
         let end = self.written_bytes() - back.len() as u64;
@@ -276,7 +277,8 @@ impl Piece {
         Some(back)
     }
 
-    /// Has all of it encoded where nothing more comes; of one that goes on whether that was possible so far.
+    /// Encodes all remaining samples if the piece has ended; otherwise returns any earlier encoder
+    /// error.
     pub(super) fn finish(&self) -> Result<()> {
         match self.is_ended() {
             true => self.file.finish(),
@@ -305,8 +307,8 @@ impl Piece {
         Ok(())
     }
 
-    /// Leaves of these runs those that lie in so much of the payload. The others wait for the next sync, unless
-    /// that is all that the file will ever have.
+    /// Keeps the runs that are within the first `durable` payload bytes. The others wait for the
+    /// next sync, unless the file will get no more data.
     fn keep_within(&self, sums: &mut Vec<Summed>, durable: u64) {
         let mut state = self.state.lock();
         let mut end = state.sums_at;
@@ -326,7 +328,7 @@ impl Piece {
         std::mem::take(&mut self.state.lock().synced)
     }
 
-    /// The journal vouches for so many bytes more.
+    /// Adds to the bytes that the journal vouches for.
     pub(super) fn vouch(&self, bytes: u64) {
         let before = self.vouched.fetch_add(bytes, Ordering::Release);
         debug_assert!(
@@ -343,7 +345,8 @@ impl Piece {
         let (is_ended, vouched) = (self.is_ended(), self.vouched_bytes());
         let is_whole = is_ended && vouched == self.written_bytes();
         if is_whole || (self.is_idle() && self.written_bytes() == 0) {
-            // Where the stream has gone on in another file, or is not recorded, nothing waits for this one.
+            // If the stream continues in another file, or is not recorded, nothing waits for this
+            // piece.
             return now;
         }
         // Its writer may be held up.
@@ -395,7 +398,7 @@ impl Piece {
         Ok(())
     }
 
-    /// What is left of its last run, where it ends within that.
+    /// The rest of its last run, if the piece ends within that run.
     pub fn trimmed(&self) -> Option<TrimmedRun> {
         self.state.lock().trimmed
     }

@@ -1,12 +1,12 @@
-//! The pre-roll of a take that is armed: what came of late, on disk, in one file of each directory.
+//! The pre-roll of an armed take: the most recent input, on disk, in one file per directory.
 //!
-//! Each copy has an area of that file, as long as the pre-roll, and writes around in it. When the take
-//! begins, a thread of its own copies what belongs to the take into the front of each file, while the
-//! writer goes on behind that front at once. The thread waits for the disk where that is too far behind,
-//! so that the memory that is dirty stays small and no writer is made to wait for it.
+//! Each copy has an area of that file, as long as the pre-roll, and uses it as a ring. When the
+//! take begins, a separate thread copies the part that belongs to the take to the front of each
+//! file; the writer continues behind that front at once. If the disk falls too far behind, the
+//! thread waits for it, so that there is little dirty memory and no writer has to wait for it.
 //!
-//! Invariant: nothing in an area is vouched for; a front is vouched for like any other payload, once
-//! it stands in its file. What cannot be copied is silence, and told.
+//! Invariant: nothing in an area is vouched for. A front is vouched for like any other payload,
+//! once it is in its file. Bytes that cannot be copied become silence, which is reported.
 
 mod fill;
 
@@ -23,9 +23,9 @@ use crate::limits::GAPS_KEPT;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::take::{PRE_ROLL, TakeFile, TakeFolder};
 
-/// What is copied at a time.
+/// Bytes copied at a time.
 const RUN_BYTES: u64 = 1 << 18;
-/// What is copied before the disk is asked to begin, and what it may be behind before it is waited for.
+/// Bytes copied before writeback is started, and the limit of writeback that is pending.
 const AHEAD_BYTES: u64 = 1 << 20;
 const BEHIND_BYTES: u64 = 32 << 20;
 /// Areas begin at pages.

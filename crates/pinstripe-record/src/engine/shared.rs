@@ -52,7 +52,7 @@ pub struct SharedStream {
     pub input: usize,
     /// Which part of it is recorded.
     pub gate: Gate,
-    /// What was lost before the take began.
+    /// Losses before the take began.
     pub(crate) before: RankedMutex<Losses>,
     /// The frames that one file may have at most.
     pub segment_frames: u64,
@@ -62,7 +62,7 @@ pub struct SharedStream {
     pub is_mirrored: bool,
     /// Copies of it that are still written.
     pub copies: AtomicUsize,
-    /// Its level, while that is looked at.
+    /// Its level, while a client displays it.
     pub meter: Meter,
 }
 
@@ -86,7 +86,7 @@ impl SharedStream {
     }
 }
 
-/// What is missing of a stream.
+/// Losses of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// The number of times that its ring was too full.
@@ -107,7 +107,7 @@ pub struct SharedTake {
     pub lanes: Vec<Arc<Lane>>,
     /// Every stream.
     pub streams: Vec<SharedStream>,
-    /// Told of problems.
+    /// Receives the reports of problems.
     pub monitor: Arc<Monitor>,
     /// Set when no copy of any stream is written any more.
     pub all_over: Stop,
@@ -136,10 +136,10 @@ pub struct SharedTake {
 }
 
 impl SharedTake {
-    /// Puts a take together.
+    /// Assembles a take.
     ///
     /// # Errors
-    /// Where no descriptor can be had.
+    /// If no file descriptor is available.
     pub fn new(
         settings: EngineSettings,
         lanes: Vec<Arc<Lane>>,
@@ -203,7 +203,7 @@ impl SharedTake {
         Ok(piece)
     }
 
-    /// Makes the piece that goes on behind `front_bytes` of another one, in the same file.
+    /// Makes the piece behind the first `front_bytes` of another one, in the same file.
     ///
     /// # Errors
     /// Those of the folder.
@@ -215,7 +215,7 @@ impl SharedTake {
     ) -> Result<Arc<Piece>> {
         let number = self.next_piece.fetch_add(1, Ordering::Relaxed);
         let file = lane.folder.open(&front.name, true)?;
-        // What came since the order waits to be durable.
+        // Samples since the order still wait to be durable.
         let began = self.beginning().map_or_else(|| self.now(), |it| it.at);
         let piece = Arc::new(Piece::behind_of(front, file, (number, front_bytes), began));
         lane.add(&piece);
@@ -272,7 +272,7 @@ impl SharedTake {
         self.marks.lock().clone()
     }
 
-    /// Gaps and marks that lie in a file, as its cues.
+    /// The gaps and marks within a file, as its cues.
     pub(crate) fn cues(&self, piece: &Piece) -> Vec<Cue> {
         cues_within(&self.gaps(), &self.marks(), piece.stream, piece.file_frames())
     }
@@ -331,6 +331,6 @@ pub fn cues_within(
 pub struct TakeBeginning {
     /// The moment of the order to start, since the devices were opened.
     pub at: Duration,
-    /// What was recorded before.
+    /// The length of the pre-roll.
     pub pre_roll: Duration,
 }

@@ -22,8 +22,8 @@ pub struct StreamCopy {
     pub span: Option<u64>,
     /// Where it is kept while the take is awaited.
     pub roll: Option<RollArea>,
-    /// Of the gap that comes next: bytes that were dealt with already, and those of them that were
-    /// recorded and not told yet.
+    /// Bytes of the next gap that were already processed, and those of them that were recorded but
+    /// not reported yet.
     pub gap_done: u64,
     /// See `gap_done`.
     pub gap_recorded: u64,

@@ -24,8 +24,8 @@ use crate::ring::Found;
 use crate::shares::dealt;
 
 const PAGE: u64 = 4096;
-/// The longest time between two looks at the rings. Nothing wakes the writer: to wake it, the
-/// producer's side would have to make a system call for each block.
+/// The longest time between two reads of the rings. Nothing wakes the writer: the producer would
+/// have to make a system call for each block.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LOOK_SOONEST: Duration = Duration::from_millis(2);
 /// The least age for which less than a chunk is written, where commits come more often.
@@ -225,7 +225,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Bytes that the current file still takes; begins a new one where that is none.
+    /// Bytes that the current file can still take. Begins a new file if it is full.
     fn room(&self, copy: &mut StreamCopy) -> Result<u64> {
         let stream = &self.shared.streams[copy.stream as usize];
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
@@ -250,19 +250,19 @@ impl Writer<'_> {
         let why = self.lane.failure().map_or_else(String::new, |it| it.to_string());
         let mut left = copy.partial.clone();
         if !copy.piece.is_ended() {
-            // What its encoder has and its file has not goes on with the stream.
+            // Bytes that are in its encoder but not in its file continue with the stream.
             left = copy.piece.give_back().unwrap_or(left);
-            // Of a stream that is not recorded nothing was cut off.
+            // A piece of a stream that is not recorded was not cut short.
             copy.piece.end((!copy.piece.is_idle()).then_some(why));
         }
-        // What was kept there cannot be kept on.
+        // The pre-roll in this directory is lost.
         copy.roll = None;
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frame = copy.piece.position() / frame_bytes;
         let copies = &self.shared.streams[copy.stream as usize].copies;
         // At once, so that of two copies whose directories fail together one looks for another.
         let is_mirrored = copies.fetch_sub(1, Ordering::AcqRel) > 1;
-        // Where the other copy goes on, a second one in the same directory protects from nothing.
+        // A second copy in a directory that already has one protects from nothing.
         let others = self.shared.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
         let mut others: Vec<_> = others.collect();
         others.sort_by_key(|it| it.pieces().len());

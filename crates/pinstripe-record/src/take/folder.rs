@@ -48,8 +48,8 @@ pub trait TakeFolder: Send + Sync {
     /// As the system says.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
-    /// Keeps room on the disk for so many bytes, with which the next [`replace`](Self::replace) of this
-    /// file is possible even where the disk is full by then.
+    /// Reserves this many bytes on the disk, so that the next [`replace`](Self::replace) of this
+    /// file succeeds even on a full disk.
     ///
     /// # Errors
     /// [`Kind::NoSpace`]; otherwise as the system says.
@@ -75,7 +75,7 @@ pub trait TakeFolder: Send + Sync {
         Vec::new()
     }
 
-    /// Removes a file of which nothing is needed.
+    /// Removes a file that is not needed.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] where that is not possible; otherwise as the system says.
@@ -104,7 +104,8 @@ pub trait TakeFolder: Send + Sync {
 /// An open file of a take.
 pub struct TakeFile {
     device: SharedDevice,
-    /// The same file for what a device does not do; none where the device is no file.
+    /// The same file, for operations that the device does not offer; `None` if the device is not a
+    /// file.
     file: Option<File>,
     /// The same where samples are encoded on their way.
     encoder: Option<Arc<FlacWriter>>,
@@ -122,7 +123,7 @@ impl TakeFile {
         TakeFile { device: Arc::<FlacWriter>::clone(&writer), file: None, encoder: Some(writer) }
     }
 
-    /// Its bytes, for a device that stands before it.
+    /// Shares the device, for a device that wraps it.
     pub fn shared(&self) -> SharedDevice {
         SharedDevice::clone(&self.device)
     }
@@ -140,8 +141,8 @@ impl TakeFile {
         self.encoder.as_ref()?.failure()
     }
 
-    /// Ends the payload with the blocks that stand in the file; what was written beyond. None where a file has
-    /// what was written.
+    /// Ends the payload with the blocks that are in the file, and returns the bytes written beyond
+    /// them. `None` if the file is not encoded: it has all that was written.
     pub(crate) fn end_here(&self) -> Option<Vec<u8>> {
         self.encoder.as_ref().map(|it| it.end_here())
     }
@@ -176,8 +177,8 @@ impl TakeFile {
         }
     }
 
-    /// Whether it lies in memory (tmpfs): there a reservation takes and clears all of the memory at once, and
-    /// every write to the file waits for that.
+    /// Whether the file is in memory (tmpfs): there a reservation allocates and clears all of the
+    /// memory at once, and every write to the file waits for that.
     pub(crate) fn is_in_memory(&self) -> bool {
         let system = self.file.as_ref().and_then(|it| rustix::fs::fstatfs(it).ok());
         system.is_some_and(|it| it.f_type == libc::TMPFS_MAGIC)
@@ -195,8 +196,8 @@ impl TakeFile {
         self.write_out(range, libc::SYNC_FILE_RANGE_WRITE);
     }
 
-    /// Writes a range out, and waits until it is there. A hint: only a sync says whether it is, and this
-    /// descriptor is not the one that a sync asks, so that it hears of every failure.
+    /// Starts writeback of a range and waits for it. This is a hint: only a sync shows that the
+    /// data is durable. The sync uses another descriptor, so it still receives every write error.
     pub(crate) fn finish_writeback(&self, range: Range<u64>) {
         self.write_out(
             range,
@@ -297,7 +298,7 @@ pub struct DiskFolder {
     faults: Option<Plan>,
     writes: WritePolicy,
     refusal: OnceLock<String>,
-    /// Of a take that was made here.
+    /// The directory, if this take was created here.
     made: Option<MadeDirectory>,
 }
 
@@ -318,11 +319,11 @@ impl Drop for MadeDirectory {
 }
 
 impl DiskFolder {
-    /// Makes the directory of a take in `parent`, which must be there. `faults` strike the files of
-    /// streams.
+    /// Creates the directory of a take in `parent`, which must exist. `faults` apply to the files
+    /// of streams.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] without `parent`, [`Kind::Exists`] for a take that is there.
+    /// [`Kind::NotFound`] if `parent` is missing, [`Kind::Exists`] if the take exists.
     pub fn create(parent: &Path, take: &str, faults: Option<Plan>) -> Result<Self> {
         // The manifest names it for programs that run in other directories.
         let path = std::path::absolute(parent.join(take))
@@ -337,7 +338,7 @@ impl DiskFolder {
         Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
     }
 
-    /// Refuses the name of a take that is there already, before anything is measured or opened.
+    /// Refuses the name of an existing take, before anything is measured or opened.
     ///
     /// # Errors
     /// [`Kind::Exists`].
@@ -428,7 +429,7 @@ impl TakeFolder for DiskFolder {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        // Whatever comes of it, from here on something may have been recorded.
+        // Even if this fails, something may have been recorded from here on.
         self.made.iter().for_each(|it| it.has_begun.store(true, Ordering::Release));
         let (path, mut file) = (self.path.join(name), self.open_beside(name)?);
         let mut write = || -> io::Result<()> {

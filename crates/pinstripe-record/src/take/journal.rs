@@ -5,9 +5,9 @@
 //!   1 event      JSON: a take, file, gap, mark, an end
 //!   2 progress   nanoseconds u64; for each file: number u32, count u32, count x (bytes u32, sum u64)
 //! ```
-//! Numbers are little-endian. A record of progress is written only when the payload that it speaks
-//! of is durable; the payload of a file that is vouched for is the sum of all its runs. Reading
-//! ends at the first record that is not whole: nothing behind it was promised.
+//! Numbers are little-endian. A progress record is written only when the payload that it covers is
+//! durable; the payload of a file that is vouched for is the sum of all its runs. Reading ends at
+//! the first incomplete record: nothing behind it was promised.
 
 use pinstripe_base::checksum::{CHECKSUM_BYTES, checksum};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -44,12 +44,12 @@ impl Summed {
 pub struct ProgressRun {
     /// The number of the file.
     pub piece: u32,
-    /// Its runs, behind those that were told before.
+    /// Its runs, behind those already recorded.
     pub runs: Vec<Summed>,
 }
 
-/// A piece that stands in the file of another one, behind that: the other one is the pre-roll, which is
-/// filled in later.
+/// The position of a piece behind another one in the same file. The one in front is the pre-roll,
+/// which is filled in later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PieceBehind {
     /// The number of the piece in front.
@@ -81,7 +81,7 @@ pub enum JournalEvent {
         file: String,
         /// Its first frame in the stream.
         start_frame: u64,
-        /// Where it stands in its file, if not at the beginning.
+        /// Its position in its file, if not at the beginning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         behind: Option<PieceBehind>,
     },
@@ -223,7 +223,7 @@ pub struct Journal {
 const ROOM_BYTES: u64 = 1 << 20;
 /// Commits of the longest length so far for which there is room ahead: a minute.
 const COMMITS_AHEAD: u64 = 60;
-/// The same where a disk is full: with less, the journal could not tell of the end of the take.
+/// The same for a full disk: with less, the journal could not record the end of the take.
 const COMMITS_LEAST: u64 = 8;
 
 impl Journal {
@@ -284,8 +284,8 @@ impl Journal {
     /// Makes all records that were added durable.
     ///
     /// # Errors
-    /// As the system says. After a sync that failed always: a kernel tells of what it could not write
-    /// once, and the next sync says nothing of it.
+    /// As the system reports. After a failed sync, always: a kernel reports a write error only
+    /// once, and the next sync may succeed without the data.
     pub fn commit(&mut self) -> Result<()> {
         if let Some(failure) = &self.failure {
             return Err(failure.duplicate());
@@ -305,9 +305,9 @@ impl Journal {
 }
 
 impl Journal {
-    /// Writes zeros ahead, so that a commit changes neither the length of the file nor where it lies,
-    /// and does not wait for the file system's own journal, in which the data of others may be
-    /// waited for.
+    /// Writes zeros ahead, so that a commit changes neither the length of the file nor its blocks.
+    /// Then it does not wait for the file system's own journal, which may have to write other
+    /// files' data first.
     fn make_room(&mut self, end: u64) -> Result<()> {
         let zeros = vec![0; ROOM_BYTES as usize];
         while self.room_to < end {
@@ -392,10 +392,10 @@ impl<'a> JournalReader<'a> {
         Ok(Some(record))
     }
 
-    /// The first event, which says whose journal it is.
+    /// The first event, which names the take of this journal.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is another take's, or none.
+    /// [`Kind::Corrupt`] if the journal belongs to another take, or if it has no such event.
     pub fn begin(&mut self, id: &str) -> Result<u32> {
         match self.next_record()? {
             Some(JournalRecord::Event(JournalEvent::Begin { id: found, directory }))

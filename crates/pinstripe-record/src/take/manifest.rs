@@ -45,8 +45,8 @@ pub struct RecordedStream {
     pub test: Option<u64>,
 }
 
-/// What is left of the last run of a file that ends in the middle of a frame: the rest of that frame
-/// was cut off, and the checksum of the journal is that of the whole run.
+/// The rest of the last run of a file that was trimmed in the middle of a frame: the incomplete
+/// frame was cut off, but the checksum in the journal covers the complete run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrimmedRun {
     /// Where it begins in the payload.
@@ -98,7 +98,7 @@ pub struct RecordedGap {
 }
 
 impl RecordedGap {
-    /// Takes up one that lies in it or goes on where it ends; says whether it did.
+    /// Merges a gap that begins within this one or at its end. Returns whether it did.
     pub fn join(&mut self, next: &RecordedGap) -> bool {
         let end = self.frame.saturating_add(self.frames);
         let is_joined = self.stream == next.stream && (self.frame..=end).contains(&next.frame);
@@ -187,7 +187,7 @@ pub struct TakeFigures {
 /// What a take is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Of this format.
+    /// The version of this format.
     pub version: u32,
     /// Random, hexadecimal.
     pub id: String,
@@ -221,11 +221,11 @@ pub struct Manifest {
     pub origins: Vec<i64>,
     /// Every file; while it is recorded those of the journals count.
     pub pieces: Vec<RecordedPiece>,
-    /// What was lost.
+    /// Frames that were lost.
     pub gaps: Vec<RecordedGap>,
     /// Marks.
     pub marks: Vec<RecordedMark>,
-    /// The take that was played beside it.
+    /// The take that was played during this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<BesideTake>,
     /// How it went, at the end.

@@ -19,7 +19,7 @@ pub fn stream_file_name(facts: &HeadFacts, copy: u32, later: Option<(u64, u32)>)
     format!("{}{mirror}{later}.{}", stem(facts), facts.extension())
 }
 
-/// Whether a name is one that [`stream_file_name`] makes for this stream.
+/// Whether [`stream_file_name`] can return this name for this stream.
 pub fn is_stream_file_name(name: &str, facts: &HeadFacts) -> bool {
     let rest = name.strip_prefix(&stem(facts));
     let rest = rest.and_then(|it| it.strip_suffix(facts.extension())?.strip_suffix('.'));

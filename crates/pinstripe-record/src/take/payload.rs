@@ -9,8 +9,8 @@ use super::manifest::Manifest;
 use crate::flac::FlacReader;
 use crate::header::FileKind;
 
-/// Opens a file of a stream such that samples stand at its payload as they were recorded; for its head and
-/// its length as well if `is_written`.
+/// Opens a file of a stream so that its payload reads as the recorded samples. If `is_written`, the
+/// head and the length can be written, too.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for a stream that the take has not; [`Kind::Unsupported`] without libFLAC; those of

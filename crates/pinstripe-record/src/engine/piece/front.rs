@@ -1,4 +1,5 @@
-//! Pieces that share a file: the pre-roll in front, which is filled in later, and what goes on behind.
+//! Pieces that share a file: the pre-roll in front, which is filled in later, and the piece behind
+//! it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use super::Piece;
 use crate::take::{PieceBehind, TakeFile};
 
 impl Piece {
-    /// The piece that goes on in the file of another one, behind `front_bytes` of that, which are still
-    /// to be filled in. `file` is that file.
+    /// A piece in the same file behind the first `front_bytes` of another one, which will be filled
+    /// in later. `file` is that file.
     pub(in crate::engine) fn behind_of(
         front: &Arc<Piece>,
         file: TakeFile,
@@ -34,7 +35,8 @@ impl Piece {
         piece
     }
 
-    /// Whether another piece goes on behind it, and only what came before is to be filled in.
+    /// Whether another piece follows in the same file, and only the pre-roll remains to be filled
+    /// in.
     pub(crate) fn is_front(&self) -> bool {
         self.front_until.get().is_some()
     }
@@ -48,7 +50,7 @@ impl Piece {
         Some(if missing.is_zero() { Duration::MAX } else { until.saturating_sub(missing) })
     }
 
-    /// Where it stands behind another piece, if it does.
+    /// The position behind another piece, or `None` if the piece begins its file.
     pub fn behind(&self) -> Option<PieceBehind> {
         let front = self.front.as_ref()?.number;
         Some(PieceBehind { front, payload_at: self.payload_at })

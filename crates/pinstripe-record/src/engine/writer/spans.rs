@@ -33,7 +33,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Goes on in the same file behind its front, which is filled from what was kept.
+    /// Continues in the same file behind its front, which is filled from the pre-roll.
     fn go_on_behind(
         &self,
         copy: &mut StreamCopy,
@@ -56,7 +56,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Ends a stream. One that gave no sample since the take began has its front all the same.
+    /// Ends a stream. A stream without samples since the take began still gets its front.
     pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<Turn> {
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         if span.fate == Fate::Recorded && span.front > 0 {
@@ -96,7 +96,8 @@ impl Writer<'_> {
         Ok(Turn::Worked)
     }
 
-    /// Goes on in a gap: where the stream is recorded it becomes silence, which is told at its end.
+    /// Advances through a gap: if the stream is recorded, the gap becomes silence, and is reported
+    /// at its end.
     pub(super) fn pass_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         let left = (bytes - copy.gap_done).min(span.left);
@@ -139,7 +140,7 @@ impl Writer<'_> {
         Ok(most)
     }
 
-    /// Tells of the part of a gap that was recorded, which ends here.
+    /// Reports the recorded part of a gap, which ends here.
     fn tell_gap(&self, copy: &mut StreamCopy) {
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frames = std::mem::take(&mut copy.gap_recorded) / frame_bytes;
