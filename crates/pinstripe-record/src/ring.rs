@@ -1,8 +1,8 @@
 //! One locked arena of memory, and rings in it: one producer each, and a consumer for each copy
 //! that is written.
 //!
-//! The producer never blocks, never allocates and makes no system call. What does not fit is lost
-//! in whole frames and becomes a gap: its place and length go beside the bytes, so that the
+//! The producer never blocks, never allocates and makes no system call. Frames that do not fit are
+//! lost and become a gap: its place and length are passed along with the bytes, so that the
 //! consumer puts silence of exactly that length there.
 //!
 //! Invariants: `tail <= head <= tail + size` for each consumer that reads. A gap is visible before
@@ -33,7 +33,7 @@ pub(crate) const CONSUMERS: usize = 2;
 /// The tail of a consumer that does not read any more.
 const DETACHED: u64 = u64::MAX;
 
-/// A value with a cache line for itself: producer and consumer write beside each other.
+/// A value with a cache line for itself: producer and consumer write concurrently.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line<T>(T);
@@ -74,7 +74,7 @@ impl Ring {
     /// rings of an arena must not overlap.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a size that is no power of two or does not lie in the arena.
+    /// [`Kind::Usage`] if the size is not a power of two or the ring is not within the arena.
     pub fn new(
         arena: &Arc<Arena>,
         offset: usize,
@@ -128,7 +128,7 @@ impl Ring {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// What is in it now, in bytes.
+    /// Its fill level, in bytes.
     pub(crate) fn fill_bytes(&self) -> u64 {
         let head = self.head.0.load(Ordering::Acquire);
         head - self.slowest(&self.tails, head)
@@ -159,8 +159,8 @@ impl Ring {
         (place as i64).saturating_sub(self.origin()).max(0) as u64
     }
 
-    /// The same the other way round: the place of so many bytes of the take, counted from the first byte
-    /// of the ring.
+    /// The inverse: the place, counted from the first byte of the ring, of a number of bytes of the
+    /// take.
     pub fn place_of(&self, bytes_of_take: u64) -> u64 {
         (bytes_of_take as i64).saturating_add(self.origin()).max(0) as u64
     }
@@ -170,7 +170,7 @@ impl Ring {
         self.arrivals.note(now, || self.made_bytes());
     }
 
-    /// A moment up to which all that came lies in front of a place: the latest one that is known.
+    /// The latest known moment at which no byte behind a place had arrived.
     pub(crate) fn all_before(&self, place: u64, now: Duration) -> Duration {
         match self.made_bytes() <= place {
             true => now,
@@ -214,7 +214,7 @@ impl Ring {
     fn at(&self, count: u64) -> *mut u8 {
         let index = self.offset + (count & (self.size - 1)) as usize;
         debug_assert!(index < self.arena.bytes, "a ring lies within its arena");
-        // SAFETY: `new` checked that offset + size lies in the arena.
+        // SAFETY: `new` checked that offset + size is within the arena.
         unsafe { self.arena.base.as_ptr().add(index) }
     }
 }
@@ -230,12 +230,13 @@ pub struct RingProducer {
 }
 
 impl RingProducer {
-    /// Has the first bytes say where they stand in the take. Before any of them.
+    /// Sets the object that fixes the position of the first bytes in the take. Must be called
+    /// before the first bytes.
     pub(crate) fn begin_by(&mut self, beginning: &Arc<InputBeginning>) {
         self.beginning = Some(Arc::clone(beginning));
     }
 
-    /// So many bytes come: those of them that are still to be made.
+    /// Admits the next `bytes` bytes, and returns how many of them are still to be made.
     fn admit(&mut self, bytes: u64) -> u64 {
         if !self.has_begun && bytes > 0 {
             self.has_begun = true;
@@ -289,8 +290,8 @@ impl RingProducer {
         self.ring.size
     }
 
-    /// Leaves out so many bytes of whole frames, as if they had not fitted: what an input knows to
-    /// be missing.
+    /// Skips this many bytes of complete frames, as if they had not fitted: the input knows that
+    /// they are missing.
     pub fn skip(&mut self, bytes: u64) {
         let bytes = self.admit(bytes);
         self.open_gap_bytes += bytes;
@@ -358,14 +359,14 @@ impl Drop for RingProducer {
 /// What a consumer finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// So many bytes can be read; `all` says whether nothing more comes before a gap or the end.
+    /// This many bytes can be read; `all` if nothing more comes before a gap or the end.
     Bytes {
         /// How many.
         bytes: u64,
         /// Whether a gap or the end follows.
         all: bool,
     },
-    /// So many bytes are missing here.
+    /// This many bytes are missing here.
     Gap(u64),
     /// The stream is at its end.
     End,
@@ -378,7 +379,7 @@ pub struct RingConsumer {
 }
 
 impl RingConsumer {
-    /// The consumer of this number, of which there must be one only.
+    /// The consumer with this number. Each number may have only one consumer.
     pub fn new(ring: Arc<Ring>, number: usize) -> Self {
         RingConsumer { ring, number }
     }
@@ -396,7 +397,7 @@ impl RingConsumer {
         &self.ring.gap_tails[self.number].0
     }
 
-    /// What comes next.
+    /// What the consumer finds next: bytes, a gap, the end, or nothing yet.
     pub fn look(&self) -> Found {
         let ring = &*self.ring;
         // In this order: what was put in before the end is seen when the end is, and a gap is seen
@@ -421,7 +422,7 @@ impl RingConsumer {
         }
     }
 
-    /// Up to `most` of the bytes that were found, as far as they lie in one piece.
+    /// Up to `most` of the available bytes, as far as they are contiguous.
     pub fn bytes(&self, most: u64) -> &[u8] {
         let ring = &*self.ring;
         let tail = self.tail().load(Ordering::Relaxed);
@@ -435,7 +436,7 @@ impl RingConsumer {
         unsafe { std::slice::from_raw_parts(ring.at(tail), count as usize) }
     }
 
-    /// Gives back so many bytes that were read.
+    /// Releases this many bytes that were read.
     pub fn take(&mut self, bytes: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
         debug_assert!(tail + bytes <= self.ring.head.0.load(Ordering::Relaxed), "it was put in");

@@ -16,7 +16,7 @@ use crate::sample::StreamShape;
 /// Where the head has what a decoder is not to believe: the number of samples, which it would not go
 /// beyond, and their checksum.
 const UNTOLD: Range<u64> = 22..42;
-/// Of this byte the lower half belongs to the number of samples.
+/// The lower half of this byte belongs to the number of samples.
 const HALF: u64 = 21;
 
 /// What the callbacks of the library use.
@@ -48,7 +48,8 @@ impl FlacDecoder {
     /// A decoder at the beginning of a file.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without libFLAC; [`Kind::Corrupt`] for what is no FLAC; those of the file.
+    /// [`Kind::Unsupported`] without libFLAC; [`Kind::Corrupt`] if the file is not FLAC; those of
+    /// the file.
     pub fn new(file: SharedDevice, shape: StreamShape) -> Result<Self> {
         let library = FlacLibrary::get()?;
         let length = file.len()?;
@@ -193,7 +194,7 @@ extern "C" fn read(
 ) -> c_int {
     // SAFETY: the argument is the source, and `count` is the library's.
     let (source, count) = unsafe { (&mut *argument.cast::<Source>(), &mut *count) };
-    // SAFETY: the library's buffer has so many bytes.
+    // SAFETY: the library's buffer has `*count` bytes.
     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, *count) };
     *count = source.length.saturating_sub(source.at).min(buffer.len() as u64) as usize;
     if *count == 0 {

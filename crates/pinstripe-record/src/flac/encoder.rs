@@ -57,7 +57,7 @@ impl FlacEncoder {
             (library.set_rate)(it, shape.rate);
             (library.set_level)(it, LEVEL);
             (library.set_blocksize)(it, FLAC_BLOCK as u32);
-            // Rates that are no usual ones stand in the head.
+            // Unusual rates are stored in the head.
             (library.set_subset)(it, 0);
             (library.encoder_init)(it, take, none, none, note, argument)
         };
@@ -78,7 +78,7 @@ impl FlacEncoder {
         self.wide.clear();
         widen(self.shape.format, payload, &mut self.wide);
         let frames = self.wide.len() / usize::from(self.shape.channels);
-        // SAFETY: the encoder is initialized, and the buffer has so many samples of each channel.
+        // SAFETY: the encoder is initialized, and the buffer has `frames` samples of each channel.
         let is_done = unsafe {
             (self.library.process_interleaved)(self.raw.as_ptr(), self.wide.as_ptr(), frames as u32)
         };
@@ -130,7 +130,7 @@ extern "C" fn take(
     if bytes.is_null() || argument.is_null() {
         return ABORT;
     }
-    // SAFETY: the argument is what the encoder was given, and the library gives so many bytes.
+    // SAFETY: the argument is what the encoder was given, and the library passes `count` bytes.
     let (encoded, bytes) =
         unsafe { (&mut *argument.cast::<Encoded>(), std::slice::from_raw_parts(bytes, count)) };
     encoded.bytes.extend_from_slice(bytes);
@@ -142,6 +142,7 @@ extern "C" fn note(_: *const RawEncoder, info: *const InfoBlock, argument: *mut 
     if info.is_null() || argument.is_null() {
         return;
     }
-    // SAFETY: the argument is what the encoder was given; the library tells of a STREAMINFO only.
+    // SAFETY: the argument is what the encoder was given; the library passes only a STREAMINFO
+    // here.
     unsafe { (*argument.cast::<Encoded>()).md5 = Some((*info).info.md5) };
 }

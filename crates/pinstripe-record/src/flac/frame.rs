@@ -1,11 +1,11 @@
-//! One frame of FLAC whose samples are stored as they are (RFC 9639, 9.2.2): what is left of a frame of
-//! which only the beginning is vouched for.
+//! One FLAC frame with uncompressed samples (RFC 9639, 9.2.2). It replaces a frame whose beginning
+//! only is vouched for.
 
 use crate::sample::{SampleFormat, StreamShape};
 
 /// Sync code, and blocks of one size.
 const SYNC: [u8; 2] = [0xff, 0xf8];
-/// The size of the block stands at the end of the head, in 16 bits.
+/// The block size is at the end of the head, in 16 bits.
 const SIZE_AT_END: u8 = 0x70;
 /// Rates that have a number, from 1 on.
 const RATES: [u32; 11] =
@@ -36,7 +36,7 @@ pub(crate) fn verbatim_frame(shape: &StreamShape, number: u64, payload: &[u8]) -
         for frame in payload.chunks_exact(size) {
             let sample = &frame[channel * width..(channel + 1) * width];
             match shape.format {
-                // Of FLAC's samples all are signed.
+                // All FLAC samples are signed.
                 SampleFormat::U8 => out.push(sample[0] ^ 0x80),
                 _ => out.extend(sample.iter().rev()),
             }
@@ -46,8 +46,8 @@ pub(crate) fn verbatim_frame(shape: &StreamShape, number: u64, payload: &[u8]) -
     out
 }
 
-/// The number of a rate and what stands at the end of the head for it, as libFLAC has both: a reader that
-/// looks for frames may take one that differs from the others for chance.
+/// The code of a rate and the bytes for it at the end of the head, both as libFLAC writes them: a
+/// reader that searches for frames may take a differing head for a chance match.
 fn rate_code(rate: u32) -> (u8, Vec<u8>) {
     let known = (1..).zip(RATES).find(|it| it.1 == rate);
     match rate {
@@ -61,7 +61,7 @@ fn rate_code(rate: u32) -> (u8, Vec<u8>) {
     }
 }
 
-/// A number in the coding of UTF-8, which goes on to 36 bits here.
+/// A number in the coding of UTF-8, extended to 36 bits.
 fn put_number(number: u64, out: &mut Vec<u8>) {
     if number < 0x80 {
         return out.push(number as u8);

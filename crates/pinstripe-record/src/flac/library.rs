@@ -79,10 +79,10 @@ pub(crate) type EndCallback = extern "C" fn(*const RawDecoder, *mut c_void) -> c
 /// Takes what was decoded, by channel.
 pub(crate) type DecodedCallback =
     extern "C" fn(*const RawDecoder, *const FrameHead, *const *const i32, *mut c_void) -> c_int;
-/// Is told of damage.
+/// Receives reports of damage.
 pub(crate) type ErrorCallback = extern "C" fn(*const RawDecoder, c_int, *mut c_void);
 
-/// A status of every callback: go on.
+/// The status with which every callback continues.
 pub(crate) const CONTINUE: c_int = 0;
 /// A status of the callback that reads: the end.
 pub(crate) const READ_END: c_int = 1;
@@ -90,7 +90,7 @@ pub(crate) const READ_END: c_int = 1;
 pub(crate) const READ_ABORT: c_int = 2;
 /// A status of callbacks that write, seek or tell: an error.
 pub(crate) const ABORT: c_int = 1;
-/// The states of a decoder from which on it does not go on: at its end, or failed.
+/// The first state of a decoder that is at its end or has failed.
 pub(crate) const DECODER_OVER: c_int = 4;
 
 type SetNumber = unsafe extern "C" fn(*mut RawEncoder, c_uint) -> c_int;

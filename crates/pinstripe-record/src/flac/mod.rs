@@ -1,13 +1,13 @@
-//! Streams as FLAC, encoded by threads of their own while they are recorded.
+//! Streams as FLAC, encoded on separate threads while they are recorded.
 //!
-//! A [`FlacWriter`] is a device that is given samples one behind the other, as they would stand in a file
-//! of plain samples, and whose file has frames of FLAC behind a head that the recorder writes. It says
-//! how much of what it was given is durable: whole frames only. A [`FlacReader`] is the same device for
-//! reading: samples at any place. So journal, recovery and verification speak of samples, and know
-//! nothing of how they are stored.
+//! A [`FlacWriter`] is a device that takes consecutive samples, as a file of plain samples does.
+//! Its file has FLAC frames behind a head that the recorder writes. It reports how much of the
+//! given data is durable: complete frames only. A [`FlacReader`] is the matching device for
+//! reading: samples at any place. So journal, recovery and verification work with samples, and do
+//! not depend on the encoding.
 //!
-//! Invariants: what is said to be durable stands in whole frames that were synced. A stream is encoded
-//! by one thread at a time. What waits to be encoded is bounded.
+//! Invariants: data that is reported as durable is in complete frames that were synced. A stream is
+//! encoded by one thread at a time. The amount of data that waits for the encoder is bounded.
 
 mod decoder;
 mod encoder;

@@ -12,7 +12,7 @@ use crate::header::FLAC_BLOCK;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::sample::StreamShape;
 
-/// What is so near ahead is decoded, not looked for.
+/// Within this distance ahead, the reader decodes instead of seeking.
 const NEAR_FRAMES: u64 = 16 * FLAC_BLOCK;
 /// How long it is, is not known before all of it is decoded: reads say.
 const UNKNOWN: u64 = u64::MAX / 2;
@@ -81,7 +81,7 @@ impl FlacReader {
         Err(self.missing())
     }
 
-    /// Cuts the file behind so many frames: a block of FLAC that has more keeps its beginning.
+    /// Cuts the file behind this many frames: a FLAC block that has more keeps its beginning.
     fn cut(&self, decoder: &mut FlacDecoder, frames: u64) -> Result<()> {
         let near = frames.saturating_sub(2 * FLAC_BLOCK);
         let mut begin = self.payload_at;

@@ -15,7 +15,7 @@ use crate::limits::FLAC_WAITING_BYTES;
 use crate::locks::{RankedMutex, RecordLock};
 use crate::sample::StreamShape;
 
-/// Where the checksum of all samples stands in the head.
+/// The position of the checksum of all samples in the head.
 const MD5: Range<usize> = 26..42;
 /// Where the number of samples stands: the lower 36 bits.
 const SAMPLES: Range<usize> = 18..26;
@@ -34,14 +34,14 @@ struct Encoding {
     payload_at: u64,
     waiting: RankedMutex<Waiting>,
     changed: Condvar,
-    /// Of the thread that encodes.
+    /// The state of the encoding thread.
     work: RankedMutex<Work>,
-    /// Bytes of the payload whose frames stand in the file.
+    /// Bytes of the payload whose frames are in the file.
     written: AtomicU64,
     is_finished: AtomicBool,
 }
 
-/// What was given and is not encoded.
+/// Data that was given but is not encoded yet.
 #[derive(Default)]
 struct Waiting {
     payload: Vec<u8>,
@@ -56,7 +56,7 @@ struct Work {
     encoder: FlacEncoder,
     /// Where the next frame goes.
     file_at: u64,
-    /// The payload that does not stand in the file, and how much of it the encoder has.
+    /// The payload that is not in the file yet, and how much of it the encoder has.
     kept: Vec<u8>,
     encoded: usize,
     md5: Option<[u8; 16]>,
@@ -116,8 +116,8 @@ impl FlacWriter {
         self.encoding.waiting.lock().failure.as_ref().map(Error::duplicate)
     }
 
-    /// Ends the payload with the frames that stand in the file: nothing more is given. What was given
-    /// beyond them.
+    /// Ends the payload with the frames that are in the file: nothing more may be given. Returns
+    /// the given bytes beyond them.
     pub(crate) fn end_here(&self) -> Vec<u8> {
         let encoding = &self.encoding;
         let waits = std::mem::take(&mut encoding.waiting.lock().payload);
@@ -140,7 +140,7 @@ impl FlacWriter {
         }
     }
 
-    /// The head, with the checksum of all samples where it tells of all of them.
+    /// The head. It has the checksum of all samples if the stream is finished.
     fn write_head(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let encoding = &self.encoding;
         if offset != 0 || bytes.len() < MD5.end || !encoding.is_finished.load(Ordering::Acquire) {
@@ -281,7 +281,7 @@ impl Device for FlacWriter {
         let is_finished = encoding.is_finished.load(Ordering::Acquire);
         let written = encoding.written.load(Ordering::Acquire);
         encoding.file.sync()?;
-        // What is behind the last whole frame of samples is nothing that could be written.
+        // A remainder behind the last complete frame is never written, so it needs no sync.
         let durable = if is_finished { encoding.waiting.lock().given } else { written };
         self.durable.fetch_max(durable, Ordering::AcqRel);
         Ok(())

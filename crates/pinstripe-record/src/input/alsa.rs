@@ -255,7 +255,8 @@ impl CardCapture {
         Ok(frames)
     }
 
-    /// Has a card that stopped go on, with silence for what it lost by its own rate.
+    /// Restarts a card that has stopped, with silence for the frames that it lost according to its
+    /// rate.
     fn begin_anew(
         &mut self,
         card: &mut dyn SoundCard,

@@ -1,8 +1,8 @@
 //! Ports of a JACK server, or of PipeWire.
 //!
-//! Each port that matches is a stream. A server cannot wait: what a ring cannot hold is lost and
-//! counted there, and what the server's clock went on by without handing it over is missing, and
-//! silence of that length.
+//! Each matching port is a stream. A server cannot wait: frames that a ring cannot hold are lost
+//! and counted there. Frames by which the server's clock advanced without a callback are missing,
+//! and become silence of that length.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::sample::{SampleFormat, StreamShape};
 use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
-/// The interval at which the server is looked at: nothing in its threads may wake this one.
+/// The interval at which the server is polled: nothing in its threads may wake this one.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The interval at which ports that are not connected are tried.
 const CONNECT_EVERY: Duration = Duration::from_secs(1);
@@ -106,16 +106,16 @@ impl JackInput {
         let shape = StreamShape { format: spec.format, channels, rate: client.rate() };
         let own: Vec<JackPort> = ports.iter().map(|(_, port)| *port).collect();
         let capture = Some(Capture::open(&client, &own, shape.rate)?);
-        // One that does not connect is tried again and told while the take goes on.
+        // A port that does not connect is retried and reported while the take runs.
         for (name, port) in &ports {
             client.connect(name, *port);
         }
         Ok(JackInput { spec, client, shape, ports, capture, is_poly, start: None })
     }
 
-    /// Connects what is not connected yet. Beside a take that is played the ports of the player may be among
-    /// them, which it gives no samples to before all inputs are ready; then this waits until the server has
-    /// made the connections, on which the latencies depend.
+    /// Connects the ports that are not connected yet. If a take is played meanwhile, the ports may
+    /// include the player's, which gets no samples before all inputs are ready; then this waits
+    /// until the server has made the connections, because the latencies depend on them.
     fn await_ports(&self, feed: &InputFeed<'_>) {
         let began = clock::monotonic();
         loop {
@@ -131,8 +131,8 @@ impl JackInput {
         }
     }
 
-    /// Says of each port once that it went away, and that it is back. Where it `is_due` what is not connected
-    /// is tried.
+    /// Reports once for each port that it went away, and that it is back. If `is_due`, retries
+    /// ports that are not connected.
     fn look(
         &self,
         (gone, is_due): (&mut [Option<Instant>], bool),
@@ -164,7 +164,7 @@ impl JackInput {
         }
     }
 
-    /// Tells what is played beside it that the ports are connected. From then on their latency is known.
+    /// Reports to the player that the ports are connected. From then on their latency is known.
     fn be_ready(&self, capture: &Capture) {
         let Some(start) = &self.start else { return };
         self.client.update_latencies();
@@ -255,7 +255,8 @@ impl RecordInput for JackInput {
     }
 }
 
-/// Frames that have silence in place of a port are no gap of their stream, for its other ports are there.
+/// Frames with silence for one port are not a gap of their stream, because its other ports have
+/// samples.
 fn whole(last: &Captured) -> Result<()> {
     match last.partial_frames {
         0 => Ok(()),

@@ -1,7 +1,7 @@
-//! What is recorded: inputs, each of which feeds one or more streams on a thread of its own.
+//! Inputs of a recording. Each input feeds one or more streams on its own thread.
 //!
-//! An input that cannot wait (a clock, a network, sound hardware) pushes, and what a ring cannot
-//! hold is lost and counted there. One that can (a file, a pipe) waits for room instead.
+//! An input that cannot wait (a clock, a network, sound hardware) pushes; frames that a ring cannot
+//! hold are lost and counted there. An input that can wait (a file, a pipe) waits for room.
 
 mod alsa;
 mod fields;
@@ -37,17 +37,17 @@ pub trait RecordInput: Send {
     /// Its streams, in the order in which it feeds them.
     fn streams(&self) -> Vec<RecordedStream>;
 
-    /// Whether it waits where a ring is full. What it then has in its ring is no alarm.
+    /// Whether it waits when a ring is full. Then a full ring is not a reason for a warning.
     fn is_patient(&self) -> bool;
 
-    /// Whether its first sample belongs to the first moment of the take, whenever it comes: its source waits
-    /// for no other, and has no clock of its own. Of any other input the moment counts at which its first
-    /// samples come.
+    /// Whether its first sample belongs to the first moment of the take, whenever it arrives: its
+    /// source does not wait for others, and has no clock of its own. For any other input, the
+    /// arrival of its first samples counts.
     fn begins_with_take(&self) -> bool {
         false
     }
 
-    /// Has it begin together with what is played beside it, if it can; whether it does.
+    /// Makes it begin together with the take that is played, if it can. Returns whether it does.
     fn begin_with(&mut self, _start: &Arc<CommonStart>) -> bool {
         false
     }
@@ -59,7 +59,7 @@ pub trait RecordInput: Send {
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()>;
 }
 
-/// The rings of one input, and what it is told.
+/// The rings of one input, and its settings.
 pub struct InputFeed<'a> {
     /// By stream: its ring.
     pub producers: Vec<RingProducer>,
@@ -69,7 +69,7 @@ pub struct InputFeed<'a> {
     pub most: Option<Duration>,
     /// The longest time that an input had to wait for room, in nanoseconds.
     pub held_back: &'a AtomicU64,
-    /// Told of what is odd but no error.
+    /// Receives warnings: unusual events that are not errors.
     pub warn: &'a (dyn Fn(Error) + Sync),
 }
 
@@ -89,8 +89,8 @@ fn numbered_streams(
     (1..=count).map(stream).collect()
 }
 
-/// The interval of looks at a full ring. Nothing wakes an input that waits: the writer would have to
-/// make a system call for each chunk.
+/// The interval at which a full ring is polled. Nothing wakes a waiting input: the writer would
+/// have to make a system call for each chunk.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The silence of a source after which that is said.
@@ -107,7 +107,7 @@ impl InputFeed<'_> {
         self.most.map_or(u64::MAX, |most| frames_in(most, rate))
     }
 
-    /// Waits until a stream has room for so many bytes; false when the take ends before.
+    /// Waits until a stream has room for this many bytes; false if the take ends first.
     pub(crate) fn wait_for_room(&self, stream: usize, bytes: u64) -> bool {
         let producer = &self.producers[stream];
         if producer.room() >= bytes {

@@ -1,7 +1,7 @@
-//! Samples of another program: a file, a FIFO, standard input, a socket; or any bytes.
+//! Samples from another program: a file, a FIFO, standard input, a socket; or any bytes.
 //!
-//! These can wait, and do: nothing is lost here. How long a source was kept waiting is told, for it
-//! may have lost something itself.
+//! These inputs wait for room, so nothing is lost here. The time that a source was kept waiting is
+//! reported, because the source may have lost data itself.
 
 #![allow(clippy::disallowed_methods, reason = "opens and reads the files and sockets of inputs")]
 

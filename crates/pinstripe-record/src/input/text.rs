@@ -49,8 +49,8 @@ impl InputSpec {
     }
 }
 
-/// Refuses inputs of which two would read one source that gives each byte once, so that each got parts
-/// of it.
+/// Refuses inputs if two of them would read the same source that gives each byte only once: each
+/// would get parts of it.
 ///
 /// # Errors
 /// [`Kind::Usage`].

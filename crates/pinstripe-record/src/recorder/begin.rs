@@ -39,7 +39,7 @@ pub struct Begun {
     pub starting: Duration,
 }
 
-/// What is known of the input of a stream.
+/// The facts known about the input of a stream.
 #[derive(Clone, Copy)]
 struct StreamOrigin {
     /// Its number.
@@ -48,7 +48,7 @@ struct StreamOrigin {
     begins_with_take: bool,
 }
 
-/// Memory that the rings of so many streams take.
+/// Memory that the rings of this many streams take.
 ///
 /// # Errors
 /// [`Kind::Refused`] for more streams or memory than a take may have.
@@ -115,7 +115,7 @@ pub fn begin(
     let starting = clock::since(began);
     shared.began = clock::monotonic();
     if plan.armed.is_none() && plan.beside.is_none() {
-        // Beside a take that is played all inputs are counted from their own first frames.
+        // During a played take, all inputs are counted from their own first frames.
         shared.zero.get_or_init(|| TakeZero { at: shared.began, pre_roll: Duration::ZERO });
     }
     let take = Arc::new(RunningTake {
@@ -137,7 +137,7 @@ pub fn begin(
     Ok(Begun { take, copies, producers, manifest, starting })
 }
 
-/// Makes rings, journals and files in directories that are there.
+/// Makes rings, journals and files in existing directories.
 fn make(
     plan: &TakePlan,
     (streams, origins): (Vec<RecordedStream>, &[StreamOrigin]),

@@ -15,7 +15,7 @@ use crate::take::{Manifest, RecordedPiece, TakeFigures, TakeState};
 /// Streams whose losses are named one by one.
 const NAMED: usize = 8;
 
-/// Writes the manifest and tells of losses.
+/// Writes the manifest and reports losses.
 pub fn end(
     plan: &TakePlan,
     take: &RunningTake,
@@ -34,7 +34,7 @@ pub fn end(
     }
     manifest.pieces = pieces(take);
     if !manifest.origins.is_empty() {
-        // An input that came after the order has told its own only now.
+        // An input that began after the order has reported its origin only now.
         manifest.origins = take.origins();
     }
     manifest.gaps = shared.gaps();
@@ -47,7 +47,7 @@ pub fn end(
     let mut refusals = shared.refusals();
     refusals.extend(shared.lanes.iter().filter_map(|it| it.folder.refusal()));
     let is_one_left = shared.lanes.iter().any(|it| !it.has_failed());
-    // A directory that was given up costs nothing where its streams went on in another one.
+    // A directory that was given up costs nothing if its streams continued in another one.
     let is_whole = shared.cut_streams.load(Ordering::Acquire) == 0 && is_one_left;
     for lane in &shared.lanes {
         let saved = manifest.save(&*lane.folder);
@@ -82,7 +82,7 @@ fn outcome(
     }
 }
 
-/// Leaves nothing of a take that never began.
+/// Removes all files of a take that never began.
 fn discard(take: &RunningTake) {
     for lane in &take.shared.lanes {
         if let Some(error) = lane.failure() {
@@ -94,7 +94,7 @@ fn discard(take: &RunningTake) {
     }
 }
 
-/// Removes files that were made ahead for streams of which nothing was recorded.
+/// Removes files that were made ahead for streams that recorded nothing.
 fn remove_empty(take: &RunningTake) {
     for lane in &take.shared.lanes {
         for piece in lane.pieces().iter().filter(|it| it.is_empty()) {

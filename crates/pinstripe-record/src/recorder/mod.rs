@@ -1,4 +1,4 @@
-//! A take from its beginning to its end: rings, files, threads, and what is told meanwhile.
+//! A take from its beginning to its end: rings, files, threads, and reports while it runs.
 
 #![allow(clippy::disallowed_methods, reason = "the threads of a take are started here")]
 
@@ -58,7 +58,7 @@ pub struct TakePlan {
     /// Whether inputs are opened and the take begins when it is told to, and how much of what came
     /// before is kept on disk until then.
     pub armed: Option<Duration>,
-    /// The take that is played beside it.
+    /// The take that is played during this one.
     pub beside: Option<BesideTake>,
 }
 
@@ -87,12 +87,12 @@ pub struct TakeOutcome {
 }
 
 /// Records until the inputs are at their end, `most` is over, or `stop` is set. `folders` is called
-/// once everything that can be refused was not.
+/// after all other checks that can refuse the take.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what makes no sense, [`Kind::Refused`] for more memory than a take may take;
-/// those of the folders before anything is recorded. What fails later is a loss in the ledger, and
-/// the rest goes on.
+/// [`Kind::Usage`] for contradictory settings, [`Kind::Refused`] for more memory than a take may
+/// use; those of the folders before anything is recorded. A later failure is a loss in the ledger,
+/// and the rest continues.
 pub fn record(
     plan: &TakePlan,
     inputs: Vec<Box<dyn RecordInput>>,
@@ -149,7 +149,7 @@ fn encoding_threads(plan: &TakePlan, shared: &SharedTake) -> usize {
     if is_needed { processors.min(shared.streams.len()).min(FLAC_THREADS) } else { 0 }
 }
 
-/// What the threads of a take share beside the shared.
+/// State that the threads of a take share in addition to [`SharedTake`].
 struct Threads<'a> {
     shared: &'a SharedTake,
     halt: Stop,
@@ -222,7 +222,8 @@ impl Threads<'_> {
                 watch(take, &take.status());
                 next = (next + TELL_EVERY).max(now);
             }
-            // The inputs stop by themselves at `most`; one that does not know of time is stopped.
+            // Inputs stop by themselves at `most`; an input that has no notion of time is stopped
+            // here.
             looks += 1;
             let look = next.min(now + look_after(looks));
             let until = end.map_or(look, |end| look.min(end));

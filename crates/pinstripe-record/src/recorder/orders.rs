@@ -1,4 +1,4 @@
-//! What a running take can be told, by any way: a control socket, a remote control, a key.
+//! Orders to a running take, from a control socket, a remote control or a key.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::limits::MARKS_MAX;
 use crate::start::CommonStart;
 use crate::take::{Manifest, TakeState};
 
-/// What a running take is told.
+/// An order to a running take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakeOrder {
     /// Nothing: only to say how it goes.
@@ -71,11 +71,11 @@ impl FromStr for TakeOrder {
 }
 
 impl RunningTake {
-    /// Does as it is told.
+    /// Carries out an order.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for what is not possible now; [`Kind::NotFound`] for a stream that is not
-    /// there.
+    /// [`Kind::Refused`] if the order is not possible now; [`Kind::NotFound`] if the stream does
+    /// not exist.
     pub fn obey(&self, order: &TakeOrder) -> Result<()> {
         match order {
             TakeOrder::Status => Ok(()),

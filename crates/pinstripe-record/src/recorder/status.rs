@@ -21,7 +21,8 @@ const TOLD_MINUTES: [u64; 3] = [1, 5, 15];
 /// The fill of a ring at which there is an alarm, in percent.
 pub const ALARM_PERCENT: f64 = 80.0;
 
-/// The difference of two clocks that is told, in parts per million: 36 ms in an hour.
+/// The least difference between two clocks that is reported, in parts per million: 36 ms in an
+/// hour.
 const APART_PPM: f64 = 10.0;
 
 /// A take that is being recorded.
@@ -31,7 +32,7 @@ pub struct RunningTake {
     /// The pre-roll of a take that begins when it is told to.
     pub(super) armed: Option<Duration>,
     pub(super) most: Option<Duration>,
-    /// What a take that is recorded beside another one begins with.
+    /// The common start of this take and the take that is played during it.
     pub(super) common_start: OnceLock<Arc<CommonStart>>,
     /// What local time is ahead of UTC by.
     pub(super) zone_seconds: i64,
@@ -47,7 +48,7 @@ pub struct RunningTake {
     pub(super) has_drifted: AtomicBool,
 }
 
-/// The clock of an input, and the stream by which it is watched.
+/// The clock of an input, and the stream whose frames measure it.
 pub(super) struct InputClock {
     pub source: String,
     pub stream: usize,
@@ -63,7 +64,7 @@ pub struct StreamStatus {
     pub is_armed: bool,
     /// Frames of the take so far, lost ones included.
     pub frames: u64,
-    /// What is in its ring, in percent.
+    /// The fill level of its ring, in percent.
     pub ring_percent: f64,
     /// The most that ever was.
     pub ring_worst_percent: f64,
@@ -145,7 +146,7 @@ impl RunningTake {
         self.shared.streams.iter().all(|it| it.ring.is_complete())
     }
 
-    /// Looks at the clocks of all inputs.
+    /// Updates the clocks of all inputs.
     pub(super) fn watch_clocks(&self) {
         for clock in self.clocks.lock().iter_mut() {
             let stream = &self.shared.streams[clock.stream];

@@ -12,8 +12,8 @@ pub struct Arena {
     is_locked: bool,
 }
 
-// SAFETY: the arena is memory and nothing else; who may touch which part of it when is decided by
-// the rings, each of which owns a part of its own.
+// SAFETY: the arena is plain memory. The rings decide which thread may access which part of it at
+// which time, and each ring owns a separate part.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}

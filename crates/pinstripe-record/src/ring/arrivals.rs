@@ -10,7 +10,8 @@ const KEPT: usize = 256;
 /// The shortest time between two of them.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Moments, and how much had come by then at most. Of looks that lie far back fewer and fewer are kept.
+/// Moments, each with an upper bound of the bytes that had arrived by then. Older entries are
+/// thinned out.
 pub(crate) struct Arrivals {
     looks: RankedMutex<Vec<(Duration, u64)>>,
 }
@@ -45,7 +46,7 @@ impl Arrivals {
         looks.push((now, made));
     }
 
-    /// A moment up to which all that came lies in front of a place: the latest one that is known.
+    /// The latest known moment at which no byte behind a place had arrived.
     pub(crate) fn all_before(&self, place: u64) -> Duration {
         let looks = self.looks.lock();
         let count = looks.partition_point(|(_, made)| *made <= place);

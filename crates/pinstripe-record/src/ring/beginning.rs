@@ -11,7 +11,8 @@ use pinstripe_base::clock;
 use super::Ring;
 use crate::sample::frames_in;
 
-/// What comes so soon begins with the take: threads that are started take as long.
+/// An input whose first bytes arrive this soon begins with the take: starting the threads takes as
+/// long.
 const SOON: Duration = Duration::from_millis(20);
 /// Nothing came yet.
 const UNKNOWN: u64 = u64::MAX;
@@ -23,7 +24,7 @@ const IN_TIME: u64 = u64::MAX - 1;
 pub struct TakeZero {
     /// The beginning, or the order to start.
     pub at: Instant,
-    /// What is recorded from before.
+    /// The length of the pre-roll.
     pub pre_roll: Duration,
 }
 
@@ -39,7 +40,8 @@ pub struct InputBeginning {
 }
 
 impl InputBeginning {
-    /// Of an input with this rate. One that `begins_with_take` is never late: its source waits for no other.
+    /// The beginning of an input with this rate. One that `begins_with_take` is never late: its
+    /// source does not wait for other inputs.
     pub fn new(
         zero: &Arc<OnceLock<TakeZero>>,
         most: Option<Duration>,
@@ -49,8 +51,8 @@ impl InputBeginning {
         InputBeginning { zero: Arc::clone(zero), most, rate, late }
     }
 
-    /// The first bytes of a stream are about to be put in: says where they stand in the take, and what the
-    /// stream may have at most where it begins late.
+    /// Called before the first bytes of a stream are stored. Fixes their position in the take, and
+    /// the most bytes that the stream may have if it begins late.
     pub(super) fn fix(&self, ring: &Ring, bytes: u64) {
         let zero = self.zero.get();
         let late = match self.late.load(Ordering::Acquire) {

@@ -54,7 +54,7 @@ impl Touches {
     }
 }
 
-/// The bytes of a ring, of which nothing is kept.
+/// Accesses to the bytes of a ring; in this build they are not tracked.
 #[cfg(not(loom))]
 pub(super) struct Touches;
 

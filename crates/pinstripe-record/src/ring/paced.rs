@@ -2,8 +2,8 @@
 
 use super::{Found, RingConsumer};
 
-/// Takes frames of a stream that is played. What is due and not there is left out when it comes, so
-/// that all streams stay aligned. Never blocks, never allocates.
+/// Takes frames of a stream that is played. Frames that are missing when due are skipped when they
+/// arrive, so that all streams stay aligned. Never blocks, never allocates.
 pub struct PacedConsumer {
     consumer: RingConsumer,
     /// Bytes that come too late and are left out.
@@ -11,12 +11,12 @@ pub struct PacedConsumer {
 }
 
 impl PacedConsumer {
-    /// A consumer of which nothing is late.
+    /// A consumer without late bytes.
     pub fn new(consumer: RingConsumer) -> Self {
         PacedConsumer { consumer, late_bytes: 0 }
     }
 
-    /// Whether so many bytes are there, or all that there are.
+    /// Whether this many bytes are available, or the stream has no more.
     pub fn has(&self, bytes: u64) -> bool {
         match self.consumer.look() {
             Found::Bytes { bytes: found, all } => all || found >= bytes + self.late_bytes,
@@ -29,8 +29,8 @@ impl PacedConsumer {
         self.consumer.look() == Found::End
     }
 
-    /// Appends bytes that are there until `out` has `bytes`; whether the stream is at its end. `out`
-    /// needs the capacity already where its caller must not allocate.
+    /// Appends available bytes until `out` has `bytes`. Returns whether the stream is at its end.
+    /// `out` needs the capacity already if its caller must not allocate.
     pub fn gather(&mut self, bytes: u64, out: &mut Vec<u8>) -> bool {
         loop {
             let missing = bytes.saturating_sub(out.len() as u64);
@@ -51,7 +51,7 @@ impl PacedConsumer {
         }
     }
 
-    /// So many bytes were due and not there: they are left out when they come.
+    /// Records that this many bytes were due but not available: they are skipped when they arrive.
     pub fn leave_out(&mut self, bytes: u64) {
         self.late_bytes += bytes;
     }

@@ -30,13 +30,13 @@ pub use window::{Given, RtpCounts, RtpWindow};
 const JITTER_MS: u64 = 60;
 /// The largest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
-/// What is asked for as the buffer of a socket; the system gives what it allows.
+/// The requested buffer size of a socket; the system may grant less.
 const SOCKET_BYTES: usize = 8 << 20;
 /// Packets of another sender in a row after which the old one is taken to be gone.
 const STRANGERS: u32 = 3;
 /// The longest silence that a restart is bridged by.
 const BRIDGE: Duration = Duration::from_secs(3600);
-/// The silence at the end that is told; a longer one, as long as one that is told meanwhile, is a loss.
+/// Silence at the end that is at least this long is reported; from [`SILENT`] on it is a loss.
 const WENT_AWAY: Duration = Duration::from_secs(1);
 /// The largest description that is read.
 const SDP_BYTES: u64 = 64 << 10;
@@ -327,7 +327,7 @@ fn went_away(silent: Duration) -> Error {
     Error::new(Kind::Io, format!("the last packet came {seconds:.1} s before the end"))
 }
 
-/// A sender that says nothing: told once, and again when it fell silent anew.
+/// The state of a sender that is silent: reported once per silence.
 struct Silence {
     began: Instant,
     was_told: bool,
@@ -384,7 +384,8 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8], drops: &mut u32) -> io::Result
     if count < 0 {
         let error = io::Error::last_os_error();
         return match error.kind() {
-            // An earlier send that was refused, as of a socket that also sends, is none of ours.
+            // An earlier send was refused, for example on a socket that also sends: not an error of
+            // this input.
             io::ErrorKind::WouldBlock
             | io::ErrorKind::Interrupted
             | io::ErrorKind::ConnectionRefused => Ok(None),

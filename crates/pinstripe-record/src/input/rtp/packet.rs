@@ -10,14 +10,14 @@ pub struct RtpPacket<'a> {
     pub sequence: u16,
     /// The number of its first frame.
     pub timestamp: u32,
-    /// Who sends.
+    /// The sender's id.
     pub source: u32,
     /// The samples.
     pub payload: &'a [u8],
 }
 
 impl<'a> RtpPacket<'a> {
-    /// Reads a packet; none where it is none.
+    /// Parses a packet; `None` if the bytes are not an RTP packet.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (head, mut rest) = bytes.split_first_chunk::<12>()?;
         if head[0] >> 6 != 2 {
@@ -43,7 +43,7 @@ impl<'a> RtpPacket<'a> {
     }
 }
 
-/// What an SDP says of its first stream of sound.
+/// The first audio stream that an SDP describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SdpStream {
     /// The address to listen at.

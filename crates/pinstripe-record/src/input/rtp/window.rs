@@ -4,14 +4,14 @@
 //! out, and holes in it are lost frames of exactly their length. Memory is the window, whatever
 //! packets say.
 
-/// What became of packets.
+/// Counts of packets, by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RtpCounts {
     /// Packets that were put in their place.
     pub placed: u64,
-    /// Of these, those that came behind a later one.
+    /// Placed packets that arrived behind a later one.
     pub reordered: u64,
-    /// Packets of which all frames were there already.
+    /// Packets without any new frame.
     pub doubled: u64,
     /// Packets for which it was too late.
     pub late: u64,
@@ -21,12 +21,12 @@ pub struct RtpCounts {
     pub restarts: u64,
 }
 
-/// What is given out, in order.
+/// Output of the window, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Given<'a> {
     /// Whole frames.
     Frames(&'a [u8]),
-    /// So many frames are missing.
+    /// This many frames are missing.
     Lost(u64),
 }
 
@@ -35,7 +35,7 @@ pub struct RtpWindow {
     frame_bytes: usize,
     /// Frames that the window holds.
     size: u64,
-    /// A forward jump longer than this is none of lost packets.
+    /// A forward jump longer than this does not come from lost packets.
     jump: i64,
     bytes: Vec<u8>,
     is_there: Vec<bool>,
@@ -45,12 +45,12 @@ pub struct RtpWindow {
     given: i64,
     /// The frame behind the newest one.
     newest: i64,
-    /// What became of packets.
+    /// The counts of packets so far.
     pub counts: RtpCounts,
 }
 
 impl RtpWindow {
-    /// An empty window of so many frames; `rate` frames are a second.
+    /// An empty window of `size` frames; `rate` frames are a second.
     pub fn new(frame_bytes: usize, size: u64, rate: u32) -> Self {
         RtpWindow {
             frame_bytes,
@@ -75,8 +75,8 @@ impl RtpWindow {
         }
     }
 
-    /// Puts whole frames into their place. `waited`: frames that the time since the last packet
-    /// would have had, by which a jump is bridged.
+    /// Puts complete frames into their place. `waited` is the time since the last packet, in
+    /// frames: a jump is bridged with it.
     pub fn place(
         &mut self,
         timestamp: u32,
@@ -130,7 +130,7 @@ impl RtpWindow {
     fn give_up_to(&mut self, end: i64, give: &mut dyn FnMut(Given<'_>)) {
         while self.given < end {
             let slot = (self.given as u64 % self.size) as usize;
-            // What lies further on than the window was never put in.
+            // Nothing beyond the window was ever put in.
             let most = ((end - self.given) as u64).min(self.size - slot as u64) as usize;
             let is_there = self.is_there[slot];
             let run = &mut self.is_there[slot..slot + most];
