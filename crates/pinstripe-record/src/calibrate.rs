@@ -21,7 +21,7 @@ const RING_MEASURED: u64 = 2048 * KIB;
 /// How often the longest write is counted: a measurement of seconds has not seen the worst of hours.
 const SAFETY: f64 = 2.0;
 
-/// What was measured, and what follows.
+/// The measured latencies, and the resulting settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     /// The number of streams.

@@ -1,4 +1,4 @@
-//! The directories of a take that are there, and the frames that stand in none of them.
+//! The available directories of a take, and the frames that are in none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::take::{
 /// Streams that are named one by one.
 const NAMED: usize = 8;
 
-/// The directories of a take that are there; the first is the one that the user named.
+/// The available directories of a take; the first is the one that the user named.
 pub(crate) fn all_folders(
     named: Arc<dyn TakeFolder>,
     manifest: &Manifest,
@@ -68,8 +68,8 @@ pub(crate) fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> 
     known.or_else(|| likely().map(|it| it as u32))
 }
 
-/// What is told of the files of a directory: by its own manifest, unless only another one knows how they
-/// ended.
+/// The manifest that describes the files of a directory: its own, unless only another one records
+/// how they ended.
 pub(crate) fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifest {
     match Manifest::load(folder).ok().filter(|it| it.id == named.id) {
         Some(own) if own.is_settled() || !named.is_settled() => own,
@@ -89,7 +89,7 @@ pub(crate) struct DirectoriesThere {
 }
 
 impl DirectoriesThere {
-    /// Of a take with these directories.
+    /// The available directories of a take.
     pub fn of(folders: &[Arc<dyn TakeFolder>], manifest: &Manifest) -> Self {
         let number = |it: &Arc<dyn TakeFolder>| likely_number_of(&**it, manifest);
         let numbers: Vec<u32> = folders.iter().filter_map(number).collect();
@@ -103,7 +103,8 @@ impl DirectoriesThere {
         self.numbers.contains(&number)
     }
 
-    /// Frames of each stream in the files that a manifest tells of, as far as their directories are there.
+    /// Frames of each stream in the files that a manifest lists, if their directories are
+    /// available.
     pub fn told_frames<'a>(
         &'a self,
         manifest: &'a Manifest,
@@ -116,8 +117,8 @@ impl DirectoriesThere {
         self.absent.is_empty()
     }
 
-    /// Streams of which nothing is known, for all files of them stand in directories that are not there.
-    /// Of a take that came to its end the manifest knows all, and one that never began has none.
+    /// Streams about which nothing is known, because all their files are in missing directories.
+    /// The manifest of a completed take is complete, and a take that never began has no frames.
     pub(crate) fn unknown_streams(
         &self,
         manifest: &Manifest,
@@ -132,7 +133,7 @@ impl DirectoriesThere {
         all.filter(|it| is_one_expected && !self.is_all() && !is_known(*it)).collect()
     }
 
-    /// Names streams of which no copy is there, and frames that none has, as losses.
+    /// Reports streams without an available copy, and frames that are in no copy, as losses.
     pub(crate) fn tell_absent(
         &self,
         manifest: &Manifest,
@@ -161,7 +162,7 @@ impl DirectoriesThere {
     }
 }
 
-/// Names streams of which something is lost one by one, of many the others together.
+/// Reports streams with losses one by one; if there are many, the rest in one message.
 fn tell_each(
     manifest: &Manifest,
     mut told: impl ExactSizeIterator<Item = (u32, String)>,
@@ -193,7 +194,8 @@ pub(crate) fn frames_of_stream(piece: &RecordedPiece) -> (u32, Range<u64>) {
 /// Frames of one stream that there should be, and those that there are.
 type WantedAndThere = (Vec<Range<u64>>, Vec<Range<u64>>);
 
-/// By stream: the number of frames that lie in `wanted` and not in `there`, where there are any.
+/// By stream: the number of frames in `wanted` that are not in `there`, without streams that miss
+/// none.
 pub(crate) fn missing_of(
     wanted: impl IntoIterator<Item = (u32, Range<u64>)>,
     there: impl IntoIterator<Item = (u32, Range<u64>)>,
@@ -278,7 +280,7 @@ fn length(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().fold(0, |sum, it| sum.saturating_add(it.end - it.start))
 }
 
-/// What is said of a file that begins elsewhere by its manifest than by its journal.
+/// The error for a file whose first frame differs between its manifest and its journal.
 pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
     Error::new(Kind::Corrupt, format!("says something else of '{file}' than the journal"))
         .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))

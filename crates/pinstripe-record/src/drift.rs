@@ -1,24 +1,25 @@
-//! How far the clock of an input is off that of this machine.
+//! The difference between the clock of an input and the clock of this machine.
 //!
 //! An input delivers blocks, so that its count of frames jumps and lags; it is never ahead of its
-//! clock. Of each second the moment counts at which it was furthest ahead, and through these moments
-//! goes a line: its slope is what the clock is off. Nothing is told before the line is certain, and
-//! nothing is ever resampled. A rate that is nothing like the one that was said is told after four seconds.
+//! clock. In each window the moment counts at which the count was furthest ahead. A line is fitted
+//! through these moments: its slope is the error of the clock. Nothing is reported before the line
+//! is certain, and nothing is ever resampled. A rate that differs strongly from the stated one is
+//! reported after four seconds.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// The length of a window, of which one moment counts.
+/// The length of a window, which contributes one moment.
 const WINDOW: Duration = Duration::from_secs(3);
 /// The most windows that are remembered; the oldest are forgotten.
 const WINDOWS_MAX: usize = 200;
-/// Fewer than these are no line.
+/// The least number of windows for a line.
 const WINDOWS_LEAST: usize = 10;
-/// The standard error at which a slope is told, in parts per million.
+/// The greatest standard error at which a slope is reported, in parts per million.
 const CERTAIN_PPM: f64 = 4.0;
 
-/// A clock runs for so many parts of so long before its rate is judged.
+/// A clock must run for `JUDGED_PARTS` parts of this length before its rate is judged.
 const JUDGED_PART: Duration = Duration::from_millis(500);
 const JUDGED_PARTS: usize = 8;
 /// What most of these parts are off by, at least, as a share of what all of them together are: a source that
@@ -50,7 +51,7 @@ pub struct InputDrift {
 #[derive(Debug)]
 pub(crate) struct ClockDrift {
     rate: f64,
-    /// The window that goes on: its end, and its moment.
+    /// The current window: its end, and its moment.
     window: Option<(Duration, (f64, f64))>,
     /// By window: seconds, and seconds that the input was ahead.
     moments: Vec<(f64, f64)>,
@@ -63,7 +64,7 @@ pub(crate) struct ClockDrift {
 }
 
 impl ClockDrift {
-    /// The clock of an input that has so many frames per second by its own account.
+    /// The clock of an input with this stated number of frames per second.
     pub fn new(rate: u32) -> Self {
         ClockDrift {
             rate: f64::from(rate.max(1)),
@@ -76,7 +77,7 @@ impl ClockDrift {
         }
     }
 
-    /// So many frames had come at this moment.
+    /// Adds a measurement: at this moment, this number of frames had arrived.
     pub fn add(&mut self, now: Duration, frames: u64) {
         if frames == 0 {
             return;

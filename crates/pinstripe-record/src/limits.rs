@@ -18,14 +18,14 @@ pub(crate) const GAPS_WAITING: usize = 64;
 pub(crate) const JOURNAL_RECORD_BYTES: usize = 4 << 20;
 /// The largest manifest that is read.
 pub const MANIFEST_BYTES: u64 = 64 * MIB;
-/// Files that the threads of one directory make durable at once. A sync may wait for a commit of the
-/// file system's journal and for all that is queued before it: 256 files in four waves of 64 took 2.9 s
-/// beside a storm of writes, of which the slowest sync took 1.0 s. The threads do nothing but wait.
+/// Files that the threads of one directory make durable at once. A sync may wait for a commit of
+/// the file system's journal and for all requests queued before it: during a storm of writes, 256
+/// files in four waves of 64 took 2.9 s, and the slowest sync took 1.0 s. The threads only wait.
 pub(crate) const SYNCS_IN_FLIGHT: usize = 256;
 /// Threads that write to one directory past the page cache: each write waits for the disk.
 pub(crate) const DIRECT_WRITERS: usize = 8;
-/// Threads that read a take that is played: a read of a disk that is written beside it takes tens of
-/// milliseconds, and holds up the streams of its thread alone.
+/// Threads that read a take that is played: if the disk is written meanwhile, a read takes tens of
+/// milliseconds, and delays only the streams of its thread.
 pub(crate) const PLAY_READERS: usize = 16;
 /// What the kernel is asked to have of a file ahead of its reader: rings hold the time that a thread
 /// takes for its streams, the page cache that of a disk that stalls.

@@ -1,13 +1,13 @@
 //! Levels: the greatest sample since they were last shown, and samples at full scale.
 //!
-//! The writer takes them from what it has in hand, and only while they are shown: an input's side of
-//! a ring has nothing to do with them.
+//! The writer updates the levels from the data that it writes, and only while they are shown: the
+//! input's side of a ring does no work for them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::sample::SampleFormat;
 
-/// Who looks: each has peaks of its own, so that none takes those of another away.
+/// A reader of levels: each has its own peaks, so that readers do not reset each other's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LevelReader {
     /// A screen.
@@ -43,7 +43,7 @@ impl StreamLevel {
 }
 
 impl Meter {
-    /// Takes in a run of bytes of which the first `phase` belong to a sample that began before.
+    /// Adds a run of bytes. The first `phase` bytes belong to a sample that began before it.
     pub fn add(&self, format: SampleFormat, phase: usize, bytes: &[u8]) {
         let skipped = (format.bytes() as usize - phase) % format.bytes() as usize;
         let Some(bytes) = bytes.get(skipped..) else { return };
@@ -137,7 +137,7 @@ fn size_s32(it: &[u8]) -> u32 {
 
 fn size_f32(it: &[u8]) -> u32 {
     let size = f32::from_le_bytes([it[0], it[1], it[2], it[3]]).abs();
-    // What is no number is silence, what is too large is full scale.
+    // NaN counts as silence, values beyond the range count as full scale.
     ((size * FULL as f32) as u32).min(FULL)
 }
 

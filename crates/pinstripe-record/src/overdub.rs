@@ -1,9 +1,9 @@
 //! A take that is recorded while another one is played, aligned to the sample.
 //!
-//! Ports of a JACK server are aligned by its clock: the first frame that is recorded is the one that is
-//! heard with the first frame that is played, behind the latencies that the server tells of. Test streams begin at
-//! the moment at which playing does. What waits for its source (`pcm:`, `raw:`) is aligned by count: what goes
-//! through other programs and comes back has kept its place. RTP begins with its first packet.
+//! Ports of a JACK server are aligned by its clock: the first recorded frame is the one heard with
+//! the first played frame, after the latencies that the server reports. Test streams begin when
+//! playing does. Inputs that wait for their source (`pcm:`, `raw:`) are aligned by count: data that
+//! passes through other programs and returns has kept its place. RTP begins with its first packet.
 
 #![allow(clippy::disallowed_methods, reason = "plays in a thread of its own")]
 
@@ -28,8 +28,8 @@ pub struct OverdubOutcome {
     pub played: PlayOutcome,
 }
 
-/// Records as [`record`] does, and plays beside it. Recording goes on when playing is at its end; playing
-/// ends with recording.
+/// Records as [`record`] does, and plays another take meanwhile. Recording continues after playing
+/// has ended; playing ends with recording.
 ///
 /// # Errors
 /// Those of [`record`]. Playing that fails is a loss in the ledger, and ends the take.

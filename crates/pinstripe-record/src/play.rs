@@ -38,7 +38,7 @@ use there::PlayedFiles;
 
 /// Frames that are handed to the sink at a time.
 const BLOCK_FRAMES: u64 = 512;
-/// The interval of looks at a ring that is empty, as of the recorder.
+/// The interval at which an empty ring is polled, the same as in the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Where a take is played to.
@@ -55,7 +55,7 @@ pub enum PlaySink {
     Jack(String),
 }
 
-/// What is played.
+/// The plan of what to play.
 #[derive(Debug, Clone)]
 pub struct PlayPlan {
     /// Where to begin.
@@ -180,7 +180,8 @@ impl PreparedPlay {
         frames_in(self.plan.from, self.shape.rate)
     }
 
-    /// Plays until the end, or `stop` is set. With `start` what is recorded beside it begins with it.
+    /// Plays until the end, or `stop` is set. With `start`, the streams recorded meanwhile begin
+    /// with it.
     ///
     /// # Errors
     /// As the system says for files and the sink; a JACK server that ends.
@@ -305,7 +306,7 @@ impl Player<'_> {
         Ok(outcome)
     }
 
-    /// Frames went by that a card played nothing for: they are left out when they come.
+    /// A card played nothing for `frames` frames: they are skipped when they arrive.
     fn leave_out(&mut self, frames: u64, outcome: &mut PlayOutcome) {
         if frames > 0 {
             let bytes = frames * self.shape.frame_bytes();

@@ -1,4 +1,4 @@
-//! Priorities of threads, and their processor time: asked for where allowed, told where not.
+//! Priorities of threads, and their processor time: requested where allowed, reported where not.
 
 #![allow(clippy::disallowed_methods, reason = "asks for the processor time of a thread")]
 
@@ -15,7 +15,7 @@ pub(crate) const WRITING: i32 = 10;
 const WHO_PROCESS: libc::c_int = 1;
 const CLASS_REAL_TIME: libc::c_int = 1;
 const CLASS_SHIFT: libc::c_int = 13;
-/// Of 0, the first, to 7.
+/// The I/O priority level, from 0 (first) to 7.
 const LEVEL: libc::c_int = 4;
 
 /// Lets this thread run before all ordinary ones. Threads that it starts do not inherit that.

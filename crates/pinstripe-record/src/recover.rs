@@ -73,7 +73,7 @@ struct Recovered {
     folder: Arc<dyn TakeFolder>,
     /// Held for its lock.
     journal: TakeFile,
-    /// What it says of the take, where nothing is to be put in order any more.
+    /// Its manifest, if the take is settled already.
     settled: Option<Manifest>,
 }
 
@@ -88,7 +88,7 @@ impl Recovered {
     }
 }
 
-/// What is known of a take, from manifests that are settled and journals.
+/// The facts about a take, from settled manifests and from journals.
 #[derive(Default)]
 struct Found {
     /// Directories and numbers of pieces that manifests have.
@@ -168,7 +168,7 @@ fn longest(manifest: &Manifest) -> Duration {
     Duration::try_from_secs_f64(ends.fold(0.0, f64::max)).unwrap_or(Duration::MAX)
 }
 
-/// Whether a take was armed, and nothing of it was recorded in any directory.
+/// Whether a take was armed, and nothing was recorded in any directory.
 fn is_unbegun(manifest: &Manifest, contents: &[JournalContent]) -> bool {
     let is_armed = match manifest.state {
         TakeState::Armed => true,
@@ -179,7 +179,7 @@ fn is_unbegun(manifest: &Manifest, contents: &[JournalContent]) -> bool {
     is_armed && contents.iter().all(JournalContent::is_empty)
 }
 
-/// Names what stands in no directory that is there.
+/// Reports frames that are in no available directory.
 fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor) {
     let told = manifest.pieces.iter().map(frames_of_stream);
     let missing = missing_of(told, there.told_frames(manifest));
@@ -229,7 +229,7 @@ impl Found {
     fn put_into(mut self, manifest: &mut Manifest) -> Vec<RecoveredFile> {
         self.pieces.sort_by_key(|it| (it.stream, it.copy, it.start_frame, it.piece));
         self.gaps.sort_by_key(|it: &RecordedGap| (it.stream, it.frame));
-        // The same gap of two copies, and one that was told of in parts.
+        // The same gap in two copies, or a gap that was reported in parts.
         self.gaps.dedup_by(|next, gap| gap.join(next));
         let mut kept: Vec<RecordedMark> = Vec::new();
         self.marks.into_iter().for_each(|mark| {
@@ -245,7 +245,7 @@ impl Found {
     }
 }
 
-/// A take that was armed and never began: nothing of it was recorded, and no file stays.
+/// Discards a take that was armed and never began: nothing was recorded, and no file stays.
 fn discard(
     open: &[&Recovered],
     contents: &[JournalContent],
@@ -276,7 +276,7 @@ fn remove_pre_roll(folder: &dyn TakeFolder, monitor: &Monitor) {
     remove(folder, PRE_ROLL, &[Kind::NotFound, Kind::Unsupported], monitor);
 }
 
-/// Removes a file that may not be there; what keeps it there is a warning, but for these kinds of errors.
+/// Removes a file, which may be absent. A failure is a warning, except for these kinds of errors.
 fn remove(folder: &dyn TakeFolder, name: &str, passed_over: &[Kind], monitor: &Monitor) {
     if let Err(error) = folder.remove(name)
         && !passed_over.contains(&error.kind())

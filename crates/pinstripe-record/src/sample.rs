@@ -43,7 +43,7 @@ impl SampleFormat {
         NAMES.iter().find(|it| it.0 == self).map_or(1, |it| it.2)
     }
 
-    /// The byte of which silence consists.
+    /// The byte value of silence.
     pub fn silence(self) -> u8 {
         if self == SampleFormat::U8 { 128 } else { 0 }
     }
@@ -89,7 +89,7 @@ impl StreamShape {
         self.frame_bytes() * u64::from(self.rate)
     }
 
-    /// Seconds that so many bytes last.
+    /// Seconds that `bytes` bytes last.
     pub fn seconds(&self, bytes: u64) -> f64 {
         bytes as f64 / self.byte_rate().max(1) as f64
     }

@@ -1,8 +1,9 @@
-//! The common beginning of what is played and of what is recorded beside it.
+//! The common beginning of a take that is played and one that is recorded meanwhile.
 //!
-//! Inputs that have a clock join and wait; the player begins when all of them are ready, and says when
-//! that is: by this machine's clock, and by the one of a JACK server where it plays there. What an input
-//! gets before that moment is left out, so that its first frame belongs to the first frame that is heard.
+//! Inputs that have a clock join and wait. The player begins when all of them are ready, and
+//! announces the moment: by this machine's clock, and by the clock of a JACK server if it plays
+//! there. Input data before that moment is dropped, so that the first recorded frame belongs to the
+//! first frame that is heard.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -44,7 +45,7 @@ impl CommonStart {
     /// A beginning that no input waits for yet.
     ///
     /// # Errors
-    /// Where no descriptor can be had.
+    /// If no file descriptor is available.
     pub fn new() -> Result<Self> {
         Ok(CommonStart {
             missing: AtomicUsize::new(0),

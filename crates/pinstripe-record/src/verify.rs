@@ -1,5 +1,5 @@
-//! Every byte of a take, held against the checksums of its journal; of test streams also against
-//! what their content must be.
+//! Compares every byte of a take with the checksums of its journal, and test streams also with
+//! their expected content.
 
 mod content;
 mod copies;
@@ -48,7 +48,7 @@ pub struct VerifyOutcome {
     pub right_frames: u64,
     /// Those of them that are silence because samples were lost.
     pub silent_frames: u64,
-    /// Whether something is damaged or not there of which another copy is sound.
+    /// Whether another copy of something damaged or missing is sound.
     pub is_repairable: bool,
     /// Whether something is lost: no copy of it is sound, or there.
     pub is_lost: bool,
@@ -150,11 +150,11 @@ struct OpenFile {
     length: u64,
     payload_at: u64,
     at: u64,
-    /// Where it ends, and what is left of the run in which that is; the end is not known of a take
-    /// that was cut off.
+    /// Where the file ends, and the rest of the run that contains the end. Unknown for a take that
+    /// was cut off.
     end: Option<(u64, Option<TrimmedRun>)>,
     damages: u64,
-    /// Frames of the file of which a byte is damaged, in order.
+    /// Frames of the file with a damaged byte, in order.
     damaged: Vec<Range<u64>>,
     start_frame: u64,
     content: Option<TestContent>,
@@ -231,7 +231,7 @@ impl Files<'_> {
     ) {
         let Some(facts) = manifest.head_facts(number, start) else { return };
         let is_enough = self.open.len() >= EVENTS_MAX;
-        // Told again, before anything came, it has another first frame.
+        // If it is announced again before any data, its first frame has changed.
         let is_known = self.open.get(&piece).is_some_and(|it| it.at > 0);
         if !is_plain_name(name) || is_known || is_enough {
             return;
@@ -324,7 +324,8 @@ impl Files<'_> {
 }
 
 impl OpenFile {
-    /// What is said of damage, of the first places of each file. One that could not be opened was named.
+    /// The message for damage, for the first places of each file. Files that could not be opened
+    /// were reported already.
     fn named_damage(&mut self, at: u64, bytes: u32) -> Option<Error> {
         self.damages += 1;
         (self.damages <= NAMED && !self.is_missing).then(|| {
@@ -378,7 +379,7 @@ impl OpenFile {
         self.end.is_some_and(|(end, _)| at.saturating_add(run.bytes.into()) > end)
     }
 
-    /// What is left of the last run, which begins there.
+    /// The rest of the last run, which begins there.
     fn left_of(&self, at: u64) -> Option<Summed> {
         let trimmed = self.end.and_then(|(_, trimmed)| trimmed).filter(|it| it.at == at)?;
         Some(Summed { bytes: trimmed.bytes, sum: trimmed.sum })

@@ -17,8 +17,8 @@ use pinstripe_io::mounts::{self, MountInfo};
 
 use crate::limits::DIRECT_WRITERS;
 
-/// Seconds of all streams that wait in the page cache at most: a second until the next commit, and two
-/// while that takes its time beside other writes.
+/// The most data of all streams that waits in the page cache, in seconds: a second until the next
+/// commit, and two while that is slowed down by other writes.
 const CACHED_SECONDS: u64 = 4;
 
 /// The way to the disk.
@@ -82,7 +82,7 @@ impl fmt::Display for WriteChoice {
 }
 
 impl WriteChoice {
-    /// The policy for streams of so many bytes per second together, and why.
+    /// The policy for `byte_rate` bytes per second of all streams together, and the reason for it.
     pub fn policy(self, byte_rate: u64) -> (WritePolicy, String) {
         match self {
             WriteChoice::Given(policy) => (policy, "as asked for".to_owned()),
@@ -91,7 +91,7 @@ impl WriteChoice {
     }
 }
 
-/// The policy where so many bytes may wait in the page cache before writers are made to wait.
+/// The policy if `cached` bytes may wait in the page cache before the kernel throttles writers.
 fn fitting(byte_rate: u64, cached: Option<u64>) -> (WritePolicy, String) {
     let needed = byte_rate.saturating_mul(CACHED_SECONDS);
     let Some(cached) = cached else {
@@ -125,7 +125,7 @@ fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
     Some(both / 2 * page_bytes)
 }
 
-/// What is known of a directory's file system to keep syncs waiting beside other writers.
+/// A warning if the directory's file system is known to delay syncs while others write.
 ///
 /// ext4 that discards at once: each block of an extent tree that is freed is a request to the disk,
 /// and without a journal the one thread that ends all buffered writes waits for it

@@ -37,8 +37,8 @@ pub(crate) const INTERLEAVED: c_int = 3;
 /// `SND_PCM_TYPE_FILE` and `SND_PCM_TYPE_NULL`.
 pub(crate) const UNPACED: [c_int; 2] = [3, 4];
 
-/// Called with what the library would print. Its last parameters are those of printf(3), which a
-/// function that does not look at them can leave out in the calling conventions of Linux.
+/// Called with the library's messages. Its last parameters are those of printf(3); in the calling
+/// conventions of Linux, a function that does not read them can omit them.
 type ErrorHandler = extern "C" fn(*const c_char, c_int, *const c_char, c_int, *const c_char);
 
 foreign_functions! {

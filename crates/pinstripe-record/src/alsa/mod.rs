@@ -22,7 +22,7 @@ use library::{
 
 /// The period that is asked for: how often a card has something.
 const PERIOD_MICROS: c_uint = 5_000;
-/// The buffer that is asked for: how long a card goes on without us.
+/// The requested buffer: the time that a card can run without this process.
 const BUFFER_MICROS: c_uint = 200_000;
 /// A card that is suspended comes back within this time, or is begun anew.
 const RESUME_WITHIN: Duration = Duration::from_secs(5);
@@ -33,7 +33,8 @@ const RESUME_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct CardFormat {
     /// What they are.
     pub format: SampleFormat,
-    /// Bytes of one: 24 bits may lie in four, in the lower three or, where they are shifted, in the upper.
+    /// Bytes of one sample: 24 bits may be stored in four bytes, in the lower three or, if shifted,
+    /// in the upper three.
     pub bytes: usize,
     /// Whether the bytes in front are zeros.
     pub is_shifted: bool,
@@ -71,7 +72,7 @@ impl CardFormat {
 /// 24 bits in the upper part of 32, for cards that take only these.
 const S24_IN_S32: CardFormat = card_format(SampleFormat::S24, (4, true), 10);
 
-/// What is asked of a device.
+/// The settings requested from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardWish {
     /// Its name, as for `arecord -D`.
@@ -97,7 +98,7 @@ pub(crate) enum CardTrouble {
 
 /// A sound card that runs.
 pub(crate) trait SoundCard: Send {
-    /// The time by which it is judged.
+    /// The current time for this card.
     fn now(&self) -> Duration;
 
     /// Begins, or begins anew after a trouble.
@@ -106,10 +107,11 @@ pub(crate) trait SoundCard: Send {
     /// When it cannot be used any more.
     fn begin(&mut self) -> Result<(), CardTrouble>;
 
-    /// Goes on after the machine was suspended; whether it could without beginning anew.
+    /// Resumes after the machine was suspended; whether this worked without a restart of the
+    /// device.
     fn resume(&mut self) -> bool;
 
-    /// Waits until frames can be moved, for so long at most; whether there are.
+    /// Waits until frames can be moved, at most for this time. Returns whether there are any.
     ///
     /// # Errors
     /// Any trouble.
@@ -121,7 +123,7 @@ pub(crate) trait SoundCard: Send {
     /// Any trouble.
     fn avail(&mut self) -> Result<u64, CardTrouble>;
 
-    /// Reads whole frames that are there; how many.
+    /// Reads the available complete frames; returns their number.
     ///
     /// # Errors
     /// Any trouble.
@@ -361,7 +363,7 @@ impl SoundCard for AlsaPcm {
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, CardTrouble> {
         let frames = bytes.len() / self.frame_bytes();
-        // SAFETY: the device is open, and the buffer holds so many frames of it.
+        // SAFETY: the device is open, and the buffer holds `frames` frames of it.
         let code = unsafe {
             (self.library.readi)(self.raw.as_ptr(), bytes.as_mut_ptr().cast(), frames as _)
         };
@@ -370,7 +372,7 @@ impl SoundCard for AlsaPcm {
 
     fn write(&mut self, bytes: &[u8]) -> Result<usize, CardTrouble> {
         let frames = bytes.len() / self.frame_bytes();
-        // SAFETY: the device is open, and the buffer holds so many frames of it.
+        // SAFETY: the device is open, and the buffer holds `frames` frames of it.
         let code =
             unsafe { (self.library.writei)(self.raw.as_ptr(), bytes.as_ptr().cast(), frames as _) };
         self.moved(code)

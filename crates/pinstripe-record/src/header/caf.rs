@@ -1,7 +1,8 @@
-//! Core Audio Format (Apple, CAF 1.0): `caff`, `desc`, `info`, `mark` and `strg` of a file that is complete,
-//! `free` up to a page, `data`. All of it is big-endian, but the samples need not be. The length of `data` is
-//! told, not left open: what is reserved ahead of the end would count otherwise. Markers for which the page
-//! has no room stand behind `data`; ffprobe takes the length of the file for that of the samples then.
+//! Core Audio Format (Apple, CAF 1.0): `caff`, `desc`, `info`, `mark` and `strg` of a complete
+//! file, `free` up to a page, `data`. All of it is big-endian, but the samples need not be. The
+//! length of `data` is stated, not left open: otherwise space that is reserved ahead of the end
+//! would count. Markers that do not fit in the page are stored behind `data`; ffprobe then takes
+//! the length of the file for that of the samples.
 
 use super::{Cue, HeadFacts};
 use crate::sample::SampleFormat;
@@ -23,7 +24,7 @@ pub fn head(facts: &HeadFacts, payload: u64) -> Vec<u8> {
     with_chunks(facts, payload, &[])
 }
 
-/// The head of a file that is complete, and what stands behind its payload.
+/// The head of a complete file, and the bytes behind its payload.
 pub fn complete(facts: &HeadFacts, payload: u64, cues: &[Cue]) -> (Vec<u8>, Vec<u8>) {
     let markers = markers(cues);
     if markers.len() > MARKERS_AT_MOST {
@@ -114,7 +115,7 @@ fn info(facts: &HeadFacts) -> Vec<u8> {
     out
 }
 
-/// A text of at most so many bytes that ends with 0.
+/// A text of at most `most` bytes that ends with 0.
 fn put_text(out: &mut Vec<u8>, text: &str, most: usize) {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

@@ -1,9 +1,10 @@
 //! The head of a FLAC file (RFC 9639): STREAMINFO, VORBIS_COMMENT, and padding up to two pages, so that
 //! it can be replaced by one write.
 //!
-//! The number of samples is that of the payload which the head is made for. A head of a file that goes on
-//! tells whole blocks only: readers that know the number of samples still give the whole block in which
-//! it ends. 0 means that it is not known, and readers give what is there.
+//! The number of samples is that of the payload for which the head is made. The head of a file that
+//! is still being written counts complete blocks only: readers that know the number of samples
+//! still return the complete block in which it ends. 0 means unknown: readers return all samples
+//! they find.
 
 use super::{Cue, HeadFacts};
 
@@ -11,14 +12,14 @@ use super::{Cue, HeadFacts};
 const HEAD_BYTES: usize = 8192;
 /// Samples of each channel in a block.
 pub const BLOCK: u64 = 4096;
-/// A stream may tell so many samples.
+/// The greatest number of samples that a stream can state.
 const SAMPLES_MAX: u64 = (1 << 36) - 1;
 const COMMENTS: u8 = 4;
 const LAST_PADDING: u8 = 0x81;
 /// The longest value of a comment, in characters.
 const VALUE_CHARS: usize = 200;
 
-/// The head of a file with so much payload; of whole blocks if it goes on.
+/// The head of a file with `payload` bytes; if `goes_on`, it counts complete blocks only.
 pub fn head(facts: &HeadFacts, payload: u64, cues: &[Cue], goes_on: bool) -> Vec<u8> {
     let shape = &facts.shape;
     let frames = payload / shape.frame_bytes().max(1);

@@ -1,8 +1,8 @@
-//! Heads and tails of files: pure functions from what is known of a stream to bytes.
+//! Heads and tails of files: pure functions from the facts of a stream to bytes.
 //!
-//! A head is one block in front of the payload and is always made whole, so that one write replaces
-//! it. Its sizes are those of the payload that it is made for, which is never more than what is
-//! durable.
+//! A head is one block in front of the payload and is always made completely, so that one write
+//! replaces it. Its sizes are those of the payload for which it is made, which is never more than
+//! the durable part.
 
 mod caf;
 mod flac;
@@ -35,7 +35,7 @@ pub enum FileKind {
     Caf,
     /// FLAC, encoded while it is recorded.
     Flac,
-    /// The payload and nothing else: what it is stands in the manifest.
+    /// The payload only: its format is in the manifest.
     Raw,
 }
 
@@ -104,7 +104,7 @@ impl LocalTime {
     }
 }
 
-/// What a head says of a file beside its length.
+/// The contents of a head in addition to its length.
 #[derive(Debug, Clone)]
 pub struct HeadFacts {
     /// Its kind.
@@ -154,8 +154,8 @@ impl HeadFacts {
         }
     }
 
-    /// Frames that a file of so many bytes has at most, with its head and room for some cues where they stand
-    /// behind the payload.
+    /// The greatest number of frames in a file of `file_bytes` bytes, with its head and room for
+    /// some cues if they are stored behind the payload.
     pub(crate) fn frames_within(&self, file_bytes: u64) -> u64 {
         let frame = self.shape.frame_bytes();
         let left = file_bytes.saturating_sub(self.payload_at());
@@ -173,7 +173,7 @@ impl HeadFacts {
         }
     }
 
-    /// The head of a file with so many bytes of payload, in whole frames.
+    /// The head of a file with `payload_bytes` of payload, rounded down to complete frames.
     pub fn head(&self, payload_bytes: u64) -> Vec<u8> {
         match self.kind {
             FileKind::Wav => wav::head(self, payload_bytes, b"RF64", 0),
@@ -184,7 +184,7 @@ impl HeadFacts {
         }
     }
 
-    /// What stands in front of and behind the payload of a file that is complete.
+    /// The bytes in front of and behind the payload of a complete file.
     pub fn complete(&self, payload_bytes: u64, cues: &[Cue]) -> (Vec<u8>, Vec<u8>) {
         match self.kind {
             FileKind::Wav | FileKind::Bw64 => {

@@ -8,8 +8,7 @@
 //!   4096  samples
 //!   end   a pad byte if the payload is odd, cue, LIST adtl
 //! ```
-//! Everything that changes when a file becomes RF64 stands in the first page, which one write
-//! replaces.
+//! Everything that changes when a file becomes RF64 is in the first page, which one write replaces.
 
 use super::{Cue, HeadFacts};
 use crate::sample::SampleFormat;
@@ -29,7 +28,7 @@ const DESCRIPTION_BYTES: usize = 256;
 /// A loudness that was not measured.
 const NOT_SET: i16 = 0x7fff;
 
-/// The head of a file with so much payload and a tail of so many bytes.
+/// The head of a file with `payload` bytes and a tail of `tail` bytes.
 pub fn head(facts: &HeadFacts, payload: u64, long_magic: &[u8; 4], tail: u64) -> Vec<u8> {
     let mut middle = Vec::with_capacity(PAGE);
     chunk(&mut middle, b"bext", &bext(facts));
@@ -63,7 +62,7 @@ pub fn head(facts: &HeadFacts, payload: u64, long_magic: &[u8; 4], tail: u64) ->
     out
 }
 
-/// What stands behind the payload: a pad byte where that is odd, and the cues.
+/// The bytes behind the payload: a pad byte if the payload is odd, and the cues.
 pub fn tail(payload: u64, cues: &[Cue]) -> Vec<u8> {
     let mut out = vec![0; (payload & 1) as usize];
     // A cue has 32 bits for its frame; the manifest has all of them.

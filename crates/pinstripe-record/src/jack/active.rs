@@ -1,7 +1,7 @@
-//! A client that is active: its callbacks, what they are given, and its end.
+//! An active client: its callbacks, their arguments, and its end.
 //!
-//! Invariants: the state of the blocks is touched by the thread of the server's clock alone, and freed
-//! after the last callback; what the server tells of itself goes through atomics.
+//! Invariants: only the thread of the server's clock accesses the state of the blocks, which is
+//! freed after the last callback; the server's events are passed through atomics.
 
 use std::borrow::Borrow;
 use std::ffi::{c_int, c_void};
@@ -19,7 +19,7 @@ pub(super) trait EachBlock {
     fn block(&mut self, frames: u32);
 }
 
-/// What a server told of itself since a client is active.
+/// The events that a server has reported since a client is active.
 pub(super) struct ServerEvents {
     /// The rate that the server had at the beginning.
     rate: u32,
@@ -93,7 +93,7 @@ impl<C: Borrow<JackClient>, S: EachBlock> ActiveClient<C, S> {
 }
 
 impl<C: Borrow<JackClient>, S> ActiveClient<C, S> {
-    /// What the server told so far.
+    /// The events so far.
     pub fn events(&self) -> &ServerEvents {
         &self.events
     }

@@ -1,7 +1,7 @@
 //! Samples from a server into rings.
 //!
-//! The client is active from the beginning on, so that its ports can be connected: a server connects one
-//! in each block. What comes before the rings are handed over is left out.
+//! The client is active from the beginning, so that its ports can be connected: a server connects
+//! one in each block. Samples that arrive before the rings are handed over are skipped.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ const FRAMES: usize = 1024;
 pub struct Captured {
     /// Frames, those that are missing included.
     pub frames: u64,
-    /// Frames that the clock of the server went on by without handing them over.
+    /// Frames by which the server's clock advanced without handing them over.
     pub missing_frames: u64,
-    /// Frames of a stream of several ports, of which some were gone.
+    /// Frames of a stream with several ports, some of which were gone.
     pub partial_frames: u64,
     /// Deadlines that the server missed.
     pub xruns: u64,
@@ -49,7 +49,7 @@ struct Shared {
     gone: Vec<AtomicBool>,
     /// Frames in which a part of a stream's ports was gone.
     partial_frames: AtomicU64,
-    /// What is handed over to the thread of the server's clock.
+    /// The state handed over to the thread of the server's clock.
     state: AtomicPtr<State>,
 }
 
@@ -85,19 +85,19 @@ impl EachBlock for Receiver {
     }
 }
 
-/// What is done with blocks: the thread of the server's clock alone touches it.
+/// The state of the block callback: only the thread of the server's clock accesses it.
 struct State {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
     ports: Vec<NonNull<RawPort>>,
     shape: StreamShape,
     most_frames: u64,
-    /// By stream. Of several ports one after the other, or of all ports together.
+    /// By stream: one producer per port, or one for all ports together.
     producers: Vec<RingProducer>,
     block: Vec<u8>,
     /// The frame that the next block begins with, by the server's clock.
     next: Option<u32>,
-    /// What is recorded begins together with what is played.
+    /// The common start of recording and playing.
     start: Option<Arc<CommonStart>>,
     shared: Arc<Shared>,
 }
@@ -165,13 +165,13 @@ impl Capture {
         self.shared.state.store(Box::into_raw(state), Ordering::Release);
     }
 
-    /// Says of a port whether nothing is connected to it: what it has then is missing.
+    /// Sets whether a port has no connection: its samples are missing then.
     pub(crate) fn set_gone(&self, port: usize, is_gone: bool) {
         self.shared.gone[port].store(is_gone, Ordering::Release);
     }
 
-    /// A signal needs so many frames from the outside to the ports: what is recorded begins so much
-    /// later than what is played.
+    /// Sets the number of frames that a signal needs from the outside to the ports: recording
+    /// begins this much later than playing.
     pub(crate) fn set_latency(&self, frames: u32) {
         self.shared.latency.store(frames, Ordering::Release);
     }
@@ -221,7 +221,8 @@ impl State {
 }
 
 impl State {
-    /// The frame of this block that is the first of the take; none while that lies ahead.
+    /// The frame of this block that is the first of the take; `None` while that is in a later
+    /// block.
     fn first(&mut self, now: u32, frames: u32) -> Option<u32> {
         let Some(start) = &self.start else { return Some(0) };
         let at = match start.by_jack() {
@@ -292,8 +293,8 @@ impl State {
     }
 }
 
-/// Leaves out frames that did not come, and tells of them about once a second: what is behind a gap waits
-/// for it.
+/// Skips frames that did not arrive, and closes the gap about once a second: data behind a gap
+/// waits for it.
 fn leave_out(producer: &mut RingProducer, shape: &StreamShape, frames: u64) {
     producer.skip(frames * shape.frame_bytes());
     producer.tell_gap(shape.byte_rate());

@@ -202,8 +202,8 @@ impl JackClient {
     /// By itself a server asks some time after a connection was made, and until then a latency is the one
     /// from before.
     pub(crate) fn update_latencies(&self) {
-        // SAFETY: the client is open, and this is none of its callbacks. A server that refuses leaves
-        // the latencies as they are.
+        // SAFETY: the client is open, and this does not run in one of its callbacks. If the server
+        // refuses, the latencies stay as they are.
         unsafe { (self.library.jack_recompute_total_latencies)(self.raw.as_ptr()) };
     }
 

@@ -1,8 +1,9 @@
 //! Samples from rings to a server.
 //!
-//! Played is by the server's clock: a frame has its place from the beginning on, so that what the disk
-//! did not give in time, and what the server went on by without asking for it, is left out and all
-//! streams stay aligned, with each other and with what is recorded beside them.
+//! The server's clock drives the playing: each frame has a fixed position from the beginning on.
+//! Frames that the disk did not deliver in time, or that the server's clock passed without a
+//! request, are skipped. So all streams stay aligned with each other and with the streams that are
+//! recorded meanwhile.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const FRAMES: usize = 1024;
 /// A beginning that is not known yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What was played so far.
+/// Counts of the frames played so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaybackCounts {
     /// Frames of the longest stream.
@@ -113,7 +114,7 @@ impl<'c> Playback<'c> {
         self.shared.start.store(frame.into(), Ordering::Release);
     }
 
-    /// What was played so far.
+    /// Returns the counts so far.
     pub fn so_far(&self) -> PlaybackCounts {
         let (shared, events) = (&self.shared, self.active.events());
         PlaybackCounts {
@@ -145,7 +146,8 @@ impl EachBlock for State {
             (None, UNKNOWN) => return,
             (None, start) => start as u32,
         };
-        // The clock wraps. Ahead of it: the beginning lies in this block or behind it.
+        // The clock wraps. If `ahead` is in the lower half, the beginning is in this block or a
+        // later one.
         let ahead = next.wrapping_sub(now);
         let from = if ahead < 1 << 31 { ahead.min(frames) } else { 0 };
         if ahead >= 1 << 31 {
@@ -212,7 +214,7 @@ impl Tracks {
         Tracks { shape, streams, block }
     }
 
-    /// Leaves so many frames of every stream out; how many that are in all.
+    /// Skips this many frames of every stream; returns their total.
     fn leave_out(&mut self, frames: u64) -> u64 {
         let bytes = frames * self.shape.frame_bytes();
         self.streams.iter_mut().for_each(|it| it.leave_out(bytes));

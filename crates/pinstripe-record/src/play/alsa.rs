@@ -80,8 +80,8 @@ impl CardSink {
         self.card.begin().map_err(failure)
     }
 
-    /// Whether there is room for so many frames; and how many frames went by unheard because the card
-    /// had nothing to play.
+    /// Whether there is room for `frames` frames, and the number of frames that passed in silence
+    /// because the card had nothing to play.
     ///
     /// # Errors
     /// Those of the device.
@@ -92,8 +92,8 @@ impl CardSink {
         }
     }
 
-    /// Writes interleaved frames; how many frames went by unheard meanwhile. What there was no room for
-    /// is left out.
+    /// Writes interleaved frames. Returns the number of frames that passed in silence meanwhile.
+    /// Frames without room are dropped.
     ///
     /// # Errors
     /// Those of the device.
@@ -133,14 +133,14 @@ impl CardSink {
             }
             self.bytes.extend_from_slice(sample);
             if !self.format.is_shifted {
-                // The sign goes on in what is not used: some drivers look at it.
+                // Unused bits repeat the sign: some drivers read them.
                 let sign = if padding.is_empty() || sample[kept - 1] < 128 { 0 } else { 0xff };
                 self.bytes.extend(padding.iter().map(|_| sign));
             }
         }
     }
 
-    /// Begins anew after a trouble; the frames that went by.
+    /// Restarts after an xrun or other trouble; returns the frames that passed meanwhile.
     fn begin_anew(&mut self, trouble: CardTrouble) -> Result<u64> {
         let is_running = match trouble {
             CardTrouble::Xrun => {

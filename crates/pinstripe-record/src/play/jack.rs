@@ -17,9 +17,10 @@ use crate::start::CommonStart;
 
 /// The name of the client.
 const CLIENT: &str = "pinstripe-play";
-/// The interval at which the server is looked at: nothing in its threads may wake this one.
+/// The interval at which the server is polled: nothing in its threads may wake this one.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The time between the decision to begin and the first sample, so that every client has heard of it.
+/// The time between the decision to begin and the first sample, so that every client has learnt of
+/// it.
 const LEAD: Duration = Duration::from_millis(200);
 /// The longest part of a name of a stream in the name of a port.
 const NAME_CHARS: usize = 60;
@@ -103,7 +104,7 @@ impl JackSink {
         connected
     }
 
-    /// Waits until the server has made so many connections, on which the latencies depend.
+    /// Waits until the server has made `wanted` connections: the latencies depend on them.
     fn await_connections(&self, wanted: usize, stop: &Stop) {
         let began = clock::monotonic();
         let made = || self.ports.iter().filter(|port| self.client.is_connected(**port)).count();

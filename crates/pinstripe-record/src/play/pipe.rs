@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 /// A pipe that can be written takes this much at once (PIPE_BUF, pipe(7)).
 const WRITE_BYTES: usize = 4096;
-/// The interval at which a FIFO without a reader is tried: nothing tells of a reader.
+/// The interval at which a FIFO without a reader is retried: nothing reports a new reader.
 const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// Where interleaved samples go.

@@ -16,7 +16,7 @@ use crate::sample::StreamShape;
 use crate::shares::dealt;
 use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
 
-/// The interval of looks at a ring that is full, as of the recorder.
+/// The interval at which a full ring is polled, the same as in the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// One stream on its way from its files to its ring.

@@ -17,7 +17,7 @@ use crate::take::{JOURNAL, MANIFEST, Manifest, RecordedPiece, TakeFile, TakeFold
 /// Files of the streams that are played.
 #[derive(Default)]
 pub(super) struct PlayedFiles {
-    /// Those that are there and can be opened.
+    /// The pieces that exist and can be opened.
     pub pieces: Vec<(RecordedPiece, Arc<dyn TakeFolder>)>,
     /// All that there should be.
     all: Vec<RecordedPiece>,
@@ -28,7 +28,8 @@ pub(super) struct PlayedFiles {
 }
 
 impl PlayedFiles {
-    /// Looks for them. Of a take that was cut off files have what their journal vouches for.
+    /// Finds them. In a take that was cut off, files count as far as their journal vouches for
+    /// them.
     ///
     /// # Errors
     /// [`Kind::Busy`] while it is recorded; those of journals.

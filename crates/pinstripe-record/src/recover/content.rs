@@ -1,4 +1,4 @@
-//! What the journal of one directory says of a take.
+//! The content of a take according to the journal of one directory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,12 +11,13 @@ use crate::take::{
     RecordedPiece, Summed, TakeFile, is_plain_name,
 };
 
-/// Runs at the end of each file that are read back: those that a disk which lies would lose.
+/// Runs at the end of each file that are read back: a disk that acknowledges syncs falsely would
+/// lose these.
 const READ_BACK: usize = 64;
 /// Files and gaps of one journal that are taken over.
 pub(crate) const EVENTS_MAX: usize = 200_000;
 
-/// What a journal says of one file.
+/// One file according to a journal.
 #[derive(Debug, Clone)]
 pub(crate) struct JournalPiece {
     pub piece: RecordedPiece,
@@ -101,7 +102,7 @@ impl JournalContent {
                     cut: None,
                 };
                 let found = JournalPiece { bytes: 0, last: VecDeque::new(), behind, piece };
-                // Told again, before anything came, it has another first frame.
+                // If it is announced again before any data, its first frame has changed.
                 if self.pieces.get(&found.piece.piece).is_none_or(|it| it.bytes == 0) {
                     self.pieces.insert(found.piece.piece, found);
                 }

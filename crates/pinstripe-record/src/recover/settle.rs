@@ -112,8 +112,8 @@ fn fill_front(
 }
 
 impl JournalPiece {
-    /// The piece with what is vouched for and sound of it, and that in bytes of whole frames. `is_closed`
-    /// says whether the file ends with so many already.
+    /// The piece, limited to the part that is vouched for and sound, and the length of that part in
+    /// bytes of complete frames. `is_closed` says whether the file ends there already.
     fn settled(
         &self,
         file: &TakeFile,
@@ -152,8 +152,8 @@ impl JournalPiece {
     }
 }
 
-/// Whether a file has the length, head and tail that it gets when it is closed with so much payload. Of
-/// FLAC that is not known: its samples are not its bytes.
+/// Whether a file already has the length, head and tail that closing with `whole` bytes of payload
+/// would give it. False for FLAC, whose samples do not correspond to bytes.
 fn is_closed(file: &TakeFile, facts: &HeadFacts, whole: u64, cues: &[Cue]) -> bool {
     if facts.kind == FileKind::Flac {
         return false;
@@ -180,7 +180,7 @@ fn sound_bytes(file: &TakeFile, found: &JournalPiece, there: u64) -> Result<u64>
         }
         let mut bytes = vec![0; run.bytes as usize];
         match file.device().read_at(found.piece.payload_at + at, &mut bytes) {
-            // What cannot be decoded is no less lost than what is not there.
+            // A block that cannot be decoded is as lost as a missing one.
             Err(error) if error.kind() == Kind::Corrupt => return Ok(*at),
             read => read?,
         }

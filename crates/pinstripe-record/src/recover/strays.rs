@@ -1,7 +1,7 @@
-//! Files of streams that were made ahead and that no journal tells of: nothing of them was durable.
+//! Files of streams that were made ahead and that no journal lists: nothing in them was durable.
 //!
-//! A journal that is damaged amid itself tells of no file behind that place, and those have samples. So
-//! only a file without any is removed.
+//! A journal that is damaged in the middle lists no file behind that place, but those files have
+//! samples. So only a file without samples is removed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use pinstripe_base::monitor::Monitor;
 use super::JournalContent;
 use crate::take::{Manifest, TakeFolder, is_stream_file_name};
 
-/// What is read at a time.
+/// Bytes read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
 /// Removes those that hold nothing; they would keep the space that was reserved for them. Only a name that

@@ -15,7 +15,7 @@ pub(super) struct TestContent {
     pub gaps: Arc<[RecordedGap]>,
 }
 
-/// Frames of a test stream that were looked at.
+/// Frames of a test stream that were checked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct TestFrames {
     /// They are what they must be; silence, where samples were lost.

@@ -24,12 +24,12 @@ struct Damage {
 #[derive(Default)]
 pub(super) struct Copies {
     damages: Vec<Damage>,
-    /// Files of which manifest and journal say different things.
+    /// Files whose manifest and journal disagree.
     disputed: Vec<Damage>,
     /// By stream: what files have by their journals, and what of that is sound.
     all: Vec<(u32, Range<u64>)>,
     sound: Vec<(u32, Range<u64>)>,
-    /// Streams of which a journal tells.
+    /// Streams that a journal lists.
     known: BTreeSet<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Copies {
         self.damages.push(Damage { stream, path, error });
     }
 
-    /// Of a file manifest and journal say different things: no other copy makes that good.
+    /// Records that manifest and journal disagree about a file: no other copy repairs that.
     pub(crate) fn note_disputed(&mut self, stream: u32, path: PathBuf, error: Error) {
         self.disputed.push(Damage { stream, path, error });
     }

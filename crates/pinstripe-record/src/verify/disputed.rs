@@ -1,11 +1,11 @@
-//! Files of which take.json says something else than the journal, which has checksums.
+//! Files for which take.json and the journal, which has checksums, disagree.
 
 use super::Files;
 use crate::directories::disputed;
 use crate::take::{MANIFEST, Manifest};
 
 impl Files<'_> {
-    /// Names files of which the manifest of this directory says something else than the journal.
+    /// Reports files for which the manifest of this directory and the journal disagree.
     pub(super) fn compare(&mut self, own: &Manifest, number: u32) {
         for told in own.pieces.iter().filter(|it| it.directory == number && it.frames > 0) {
             let Some(found) = self.open.get(&told.piece) else { continue };
