@@ -1,7 +1,7 @@
-//! Several results side by side: each is held against the first one before it is shown by itself.
+//! Several results side by side: each is compared with the first one before it is shown by itself.
 //!
-//! Two executions are two draws, however many runs they have: what is said of them is an estimate,
-//! and never a verdict. `lab compare` judges several executions of each.
+//! Two executions are two samples, however many runs they have: a comparison of them is an
+//! estimate, and never a verdict. `lab compare` judges several executions of each.
 
 use maud::{Markup, html};
 
@@ -17,7 +17,7 @@ use crate::show::{finding_text, marked, shown_runs, why_estimate};
 const MOST_ROWS: usize = 100;
 const MOST_COLUMNS: usize = 5;
 const PAPER_ROWS: usize = 28;
-/// Further differences to be told.
+/// The most further differences that are listed.
 const MOST_DIFFERENCES: usize = 12;
 
 /// One against the first.
@@ -35,7 +35,7 @@ pub(super) fn letter(at: usize) -> String {
     }
 }
 
-/// Verdicts, what else is other, and all that two or more measured in one table.
+/// Verdicts, other differences, and a table of everything that two or more results measured.
 pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
     let Some((first, others)) = all.split_first() else { return html! {} };
     let others: Vec<Against> = others
@@ -47,7 +47,7 @@ pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
             found: compare(first, results, history),
         })
         .collect();
-    // Where nothing was measured by both, all is other.
+    // If both measured nothing in common, everything differs.
     let shared: Vec<&Against> = others.iter().filter(|it| !it.found.verdicts.is_empty()).collect();
     html! {
         section class="across" {

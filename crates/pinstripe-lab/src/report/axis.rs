@@ -9,8 +9,8 @@ use super::plot::{Anchor, Scale, line, px, round, text, ticks};
 const STEPS: usize = 3;
 const HEIGHT: f64 = 17.0;
 
-/// The last row of a group in a table of so many columns, of which the third has bars as long as
-/// `length`. Nothing where there are no bars.
+/// The last row of a group in a table with this many columns; the third column has bars of up to
+/// `length`. Empty if there are no bars.
 pub(super) fn row(panel: &Panel, columns: usize, length: f64) -> Markup {
     let most = panel.most();
     let unit = &panel.members[0].variant.metric.unit;

@@ -84,7 +84,7 @@ fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
             }
         }
     }
-    // Of one kind alone the lines need not be told apart.
+    // Lines of one kind need no distinction.
     if all.windows(2).all(|it| it[0].kind == it[1].kind) {
         all.iter_mut().for_each(|it| it.class = "line");
     }

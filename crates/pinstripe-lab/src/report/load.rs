@@ -62,7 +62,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// A group whose variants differ in a load, of which three at least have throughput and latency.
+/// A group whose variants differ in a load, if at least three of them have throughput and latency.
 fn curve<'a>(panel: &'a Panel<'a>) -> Option<Curve<'a>> {
     let metric = &panel.members[0].variant.metric;
     let is_rate = panel.is_compared && metric.better == Better::Higher;
@@ -131,7 +131,7 @@ fn figure(curve: &Curve) -> Markup {
     }
 }
 
-/// The smallest load whose throughput cannot be told from that at the knee.
+/// The smallest load whose throughput does not differ significantly from that at the knee.
 fn not_told_apart<'a>(points: &[Point<'a>], knee: usize) -> Option<&'a str> {
     let is_same = |it: &&Point| {
         let verdict = points[knee].member.variant.against(it.member.variant);

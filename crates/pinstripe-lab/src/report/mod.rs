@@ -37,7 +37,7 @@ const MOST_CONTENT: usize = 240_000;
 
 /// More variants than these are printed smaller, and without their single runs.
 const FEW: usize = 8;
-/// Of more variants than these, and of several results, figures are not printed.
+/// With more variants than this, and with several results, figures are not printed.
 const MANY: usize = 16;
 
 const STYLE: &str = include_str!("style.css");
@@ -52,7 +52,7 @@ enum Detail {
     All,
     /// No figures, and no tables of the case.
     NoFigures,
-    /// Of several results, only how each is against the first.
+    /// With several results, only the comparison with the first.
     Across,
 }
 
@@ -158,7 +158,7 @@ fn heading(all: &[Results]) -> String {
     names.join("; ")
 }
 
-/// Which results they are: of which file, measured when.
+/// The files of the results, and the times of measurement.
 fn byline(all: &[Results], files: &[String]) -> Markup {
     /// More would hide the answer below them.
     const MOST: usize = 12;

@@ -1,5 +1,5 @@
-//! Variants side by side, as every part of the page shows them: with one colour, one name, and what
-//! is known of them.
+//! Variants side by side, as every part of the page shows them: each with one colour, one name, and
+//! its figures.
 
 use std::time::Duration;
 
@@ -84,9 +84,8 @@ fn panel<'a>(title: &'a str, variants: &[&'a Variant], baseline: Option<&'a Vari
     Panel { title, anchor: String::new(), is_compared, members }
 }
 
-/// How many times as fast each variant is as one of them, as verdicts have it: round by round where
-/// there are rounds enough. All are held against the same one, so that they have an order, and the
-/// best of it is as good as any other.
+/// The speed of each variant relative to one of them, as in the verdicts: by round if there are
+/// enough rounds. All are compared with the same variant, so that the speeds have one order.
 fn speeds(variants: &[&Variant], baseline: &Variant) -> Vec<Option<f64>> {
     let has_runs = |it: &&Variant| !it.values().is_empty();
     let all = std::iter::once(baseline).chain(variants.iter().copied());
@@ -123,7 +122,7 @@ impl Panel<'_> {
         self.members.iter().flat_map(ends).fold(0.0, f64::max)
     }
 
-    /// The name of one of its members beside those of other panels.
+    /// The name of a member among those of other panels.
     pub(super) fn name(&self, member: &Member) -> String {
         let is_whole = member.label == member.variant.name && member.label.contains(self.title);
         match self.is_compared && !is_whole {
@@ -152,9 +151,8 @@ impl<'a> Member<'a> {
         self.variant.runs.iter().filter(|run| run.is_valid())
     }
 
-    /// Reads and writes that themselves took longer than [`STALL`], in all runs that count. How long
-    /// one waited before it was begun is no part of it: that a rate was missed is told by
-    /// `response`.
+    /// The number of reads and writes in all valid runs that themselves took longer than [`STALL`].
+    /// The time before a request was begun does not count: `response` shows a missed rate.
     pub(super) fn stalls(&self) -> u64 {
         let most = STALL.as_nanos() as u64;
         let kinds = ["read", "write"].iter().filter_map(|kind| self.variant.latency(kind));

@@ -10,7 +10,7 @@ use crate::cases::quantile_text;
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, shown_runs};
 
-/// Rows of a page; of more, the rest is told by its number. Fewer have room on paper.
+/// The most rows of a page; only the number of further rows is shown. Paper has room for fewer.
 const MOST_ROWS: usize = 120;
 const PAPER_ROWS: usize = 40;
 /// Length and height of a bar, in pixels.
@@ -70,7 +70,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("disk", "bytes that the disk moved for each byte asked for"),
 ];
 
-/// Rows of a panel, before which so many others stand.
+/// Rows of a panel that come after `first` other rows.
 fn of_panel(panel: &Panel, first: usize, rows: usize) -> Markup {
     let metric = &panel.members[0].variant.metric;
     let better = match metric.better {

@@ -25,8 +25,7 @@ const DIRTY: (f64, f64) = (118.0, 150.0);
 const WAITING: (f64, f64) = (172.0, 198.0);
 const HEIGHT: f64 = 216.0;
 
-/// The run of each variant that stood still for longest; variants that stood still for longest
-/// first.
+/// The run of each variant with the longest standstill; variants with the longest standstill first.
 pub(super) fn show(panels: &[Panel]) -> Markup {
     let members = panels.iter().flat_map(|panel| panel.members.iter().map(move |it| (panel, it)));
     let mut all: Vec<(&Panel, &Member, &Run)> =
@@ -50,7 +49,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// Of the runs that count the one that stood still for longest, and of equal ones the first.
+/// The valid run with the longest standstill; the first of equal ones.
 fn worst<'a>(member: &Member<'a>) -> Option<&'a Run> {
     let runs = member.variant.runs.iter().filter(|run| run.is_valid());
     let known = runs.filter(|run| run.samples.len() >= FEWEST);

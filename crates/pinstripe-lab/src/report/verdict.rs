@@ -39,7 +39,7 @@ impl Status {
 /// A sentence of the answer.
 pub(super) struct Sentence {
     pub(super) status: Status,
-    /// Of what it speaks; nothing where there is one group only.
+    /// The group that it is about; `None` if there is only one group.
     pub(super) about: Option<String>,
     pub(super) text: Markup,
     /// The place of its bars in the page.
@@ -177,7 +177,7 @@ fn of_one(member: &Member) -> Sentence {
     Sentence { status, about: Some(member.label.to_owned()), text, anchor: None }
 }
 
-/// What was found of the variants of a panel, by sort.
+/// The comparisons of a panel's variants, by kind.
 struct Found<'a> {
     baseline: &'a Member<'a>,
     faster: Vec<&'a Compared>,
@@ -244,7 +244,7 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
     )
 }
 
-/// The winner, with what has to be said of it, or that there is none.
+/// The winner with its qualifications, or the statement that there is no winner.
 fn first_parts(panel: &Panel, found: &Found) -> (Status, Vec<Markup>) {
     let name = |it: &Compared| label(panel, &it.candidate).to_owned();
     let baseline = found.baseline;
@@ -281,7 +281,8 @@ fn interval_name(interval: &Interval, count: usize) -> String {
     }
 }
 
-/// Names after a word, or nothing of none; many are counted.
+/// A word followed by names, or an empty text without names; many names are replaced by their
+/// number.
 pub(super) fn listed(
     word: &str,
     all: &[&Compared],

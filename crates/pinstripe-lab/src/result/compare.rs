@@ -1,8 +1,9 @@
 //! Executions of a case against others: variants of one name, and what else is different.
 //!
-//! The unit of repetition is the execution: all runs of one share its layout of files, its hour and
-//! the mood of the disk in it. So each execution gives one value of a variant, its median, and how
-//! far such values lie apart is taken from the executions themselves and from the history.
+//! The unit of repetition is the execution: all runs of an execution share its file layout, its
+//! time of day and the state of the disk. So each execution gives one value of a variant, its
+//! median. The spread between such values is taken from the executions themselves and from the
+//! history.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_stats::{self as stats, Spread};
@@ -29,7 +30,7 @@ pub struct Comparison {
 /// The figures of both sides of a verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sides {
-    /// What was measured, and its unit.
+    /// The measured quantity, and its unit.
     pub metric: Metric,
     /// The median of the first side: of several executions that of their medians. None where no run
     /// counts.
@@ -39,8 +40,7 @@ pub struct Sides {
 }
 
 impl Comparison {
-    /// Refuses sides that have measured nothing in common: all that could be said of them is that
-    /// they differ in everything.
+    /// Refuses sides that have no variant in common: their comparison would only list differences.
     ///
     /// # Errors
     /// [`Kind::Usage`] with what each has measured.
@@ -57,7 +57,7 @@ impl Comparison {
 
 /// What a side has measured: `fileio (seqrd, rndrd and 4 more)`.
 fn measured(side: &[&Results]) -> String {
-    /// Names of a case that are told.
+    /// The most names of a case that are listed.
     const MOST: usize = 3;
     let questions = questions(side);
     let mut cases: Vec<&str> = questions.iter().map(|it| it.case).collect();
@@ -79,8 +79,8 @@ pub fn compare(baseline: &Results, candidate: &Results, history: &[Entry]) -> Co
     compare_executions(&[baseline], &[candidate], history)
 }
 
-/// Compares executions: the first are the baseline. What else is different is said of the first of
-/// each side.
+/// Compares executions: the first are the baseline. Other differences are reported for the first
+/// execution of each side.
 pub fn compare_executions(
     before: &[&Results],
     after: &[&Results],
@@ -121,7 +121,7 @@ pub fn compare_executions(
     Comparison { verdicts, sides, differences, unmatched }
 }
 
-/// A variant of a case: what has the same name in another case is another question.
+/// A variant of a case: the same name in another case is another question.
 struct Question<'a> {
     case: &'a str,
     variant: &'a Variant,
@@ -158,7 +158,7 @@ impl Question<'_> {
     }
 }
 
-/// What is known of earlier executions.
+/// Earlier executions that the history lists.
 struct Earlier<'a> {
     history: &'a [Entry],
     /// These do not count twice.
@@ -166,7 +166,7 @@ struct Earlier<'a> {
 }
 
 impl Earlier<'_> {
-    /// How far executions that measured the same in the same place lie apart, as long as nothing
+    /// The spread between executions that measured the same in the same place, as long as nothing
     /// changed for good.
     fn spread(&self, side: &[&Results], variant: &Variant) -> Spread {
         let name = |it: &Entry| it.variant == variant.name;

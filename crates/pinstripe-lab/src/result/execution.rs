@@ -35,7 +35,8 @@ fn is_same(one: &Run, other: &Run) -> bool {
     times(one) == times(other) && moved(one) == moved(other)
 }
 
-/// Refuses results of which two are of one execution, each with the name that it was given by.
+/// Refuses results if two of them come from one execution. Each has the name under which it was
+/// given.
 ///
 /// # Errors
 /// [`Kind::Usage`] with the names of the first two.

@@ -1,4 +1,5 @@
-//! Results in a file: JSON, written beside and renamed, so that a file is whole or not there.
+//! Results in a file: JSON, written to a temporary file and renamed, so that a file is complete or
+//! absent.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -63,8 +64,8 @@ pub fn load(path: &Path) -> Result<Results> {
 /// Reads saved results: one from their file, one or several from a page.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for those of a newer version; [`Kind::Corrupt`] for what is damaged or
-/// nothing of ours, with the line; otherwise as the system says.
+/// [`Kind::Unsupported`] for results of a newer version; [`Kind::Corrupt`] if the file is damaged
+/// or has another format, with the line; otherwise as the system reports.
 pub fn load_all(path: &Path) -> Result<Vec<Results>> {
     let bytes = fs::read(path).map_err(|error| Error::io("cannot read", path, error))?;
     let all = match page::is_page(&bytes) {

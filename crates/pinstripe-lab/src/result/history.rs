@@ -31,19 +31,20 @@ pub struct Entry {
     pub parameters: Vec<Parameter>,
     /// The variant measured.
     pub metric: Metric,
-    /// The median of runs that count, and where it lies.
+    /// The median of the runs that count, within the interval.
     pub value: f64,
     /// Lower end of the interval.
     pub low: Option<f64>,
     /// Upper end of the interval.
     pub high: Option<f64>,
-    /// The level of the interval; nothing of an entry of older form.
+    /// The level of the interval; `None` in an entry of an older format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<f64>,
     /// Runs that count.
     pub runs: usize,
-    /// On what it was measured, see [`Fingerprint::facts`](crate::fingerprint::Fingerprint::facts);
-    /// nothing of an entry of older form.
+    /// The environment of the measurement, see
+    /// [`Fingerprint::facts`](crate::fingerprint::Fingerprint::facts); empty in an entry of an
+    /// older format.
     #[serde(default, skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
 }
@@ -62,15 +63,16 @@ pub struct Series {
 pub struct Change {
     /// The first entry after it.
     pub at: usize,
-    /// The entries from it to the next change, against those from the last one to it: how large it
-    /// is. That there is one is not this verdict's to say: it has looked at the data already.
+    /// Compares the entries up to the next change with those back to the previous change: the size
+    /// of the change. This verdict does not show that there is a change, because the same data was
+    /// used to find it.
     pub verdict: Verdict,
     /// Other differences from the entry before, for people.
     pub differences: Vec<String>,
 }
 
 impl Entry {
-    /// Where its value lies.
+    /// The interval of its value.
     pub fn interval(&self) -> Option<Interval> {
         let (low, high) = self.low.zip(self.high)?;
         Some(Interval { low, high, level: self.level.unwrap_or(LEVEL) })
@@ -224,8 +226,8 @@ fn entry(line: &str) -> Result<Entry> {
     }
 }
 
-/// Entries by what they measured and where, with the places where that changed. A line that stands
-/// there twice, as after a merge, is one execution, and counts once.
+/// Groups entries by what they measured and where, and marks the places where the values changed. A
+/// duplicate line, for example after a merge, is one execution and counts once.
 pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
     entries.sort_by_key(|entry| entry.started_seconds);
     let mut all: Vec<Series> = Vec::new();

@@ -8,9 +8,9 @@ use crate::fingerprint::Fingerprint;
 /// One of the machines that measured together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The address by which it was named: `HOST:PORT`.
+    /// The address given for it: `HOST:PORT`.
     pub address: String,
-    /// The name by which the machine calls itself.
+    /// The machine's own name.
     pub name: String,
     /// How its clock stands to that of the machine that started all; none of one that was lost before
     /// the clocks were compared.
@@ -26,7 +26,7 @@ pub struct Host {
 /// several the one with the shortest round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClockDifference {
-    /// Seconds by which its clock is ahead of ours; negative where it is behind.
+    /// Seconds that its clock is ahead of ours; negative if it is behind.
     pub offset_s: f64,
     /// The true difference is at most this many seconds away from `offset_s`, either way: half of
     /// the round trip.
@@ -57,7 +57,7 @@ impl Part {
     pub(crate) const FIRST_DONE: &'static str = "first_done_s";
     /// The same of the last one.
     pub(crate) const LAST_DONE: &'static str = "last_done_s";
-    /// The figure of how far beginnings lay apart, in seconds.
+    /// The figure for the time between the first and the last beginning, in seconds.
     pub(crate) const BEGAN_APART: &'static str = "began_apart_s";
     /// The figure of how far wrong that may be, either way, by the comparison of clocks.
     pub(crate) const BEGAN_DOUBT: &'static str = "began_doubt_s";

@@ -1,8 +1,8 @@
 //! The results of a case, as they are kept: everything needed to show them, to compare them and to
 //! repeat the measurement.
 //!
-//! Invariants: a run that was disturbed stays in, marked, and counts for nothing; a file of a newer
-//! version is refused by that name. Never here: measuring, and looking at the machine.
+//! Invariants: a disturbed run is kept, marked, and does not count; a file of a newer version is
+//! refused with that reason. This module neither measures nor inspects the machine.
 
 mod compare;
 mod execution;

@@ -6,7 +6,7 @@ use pinstripe_stats::{median, quantile};
 
 use super::Results;
 
-/// Of fewer rounds nothing is said.
+/// The least number of rounds for a statement.
 const KNOWN: usize = 5;
 /// A disk that is slower by this share at times than at others is not quiet.
 const MOVED: f64 = 0.2;
@@ -32,8 +32,8 @@ impl Results {
     }
 }
 
-/// The tenth and the ninetieth part of the medians of rounds: one bad moment is no mood. A probe
-/// that stands behind a write is slower than one behind a read; each round has both.
+/// The 10 % and 90 % quantiles of the medians of rounds: a single bad moment does not change them.
+/// A probe after a write is slower than one after a read; each round has both.
 fn range(rounds: &[f64]) -> Option<(f64, f64)> {
     let (low, high) = (quantile(rounds, 0.1)?, quantile(rounds, 0.9)?);
     (rounds.len() >= KNOWN).then_some((low, high))

@@ -17,7 +17,7 @@ const END: &str = "</script>";
 pub enum Thinned {
     /// Nothing.
     Whole,
-    /// Single samples and buckets of histograms: what goes on in a run is shown in coarser steps.
+    /// Single samples and histogram buckets: the course of a run is shown in coarser steps.
     Coarse,
     /// All samples, and buckets of histograms.
     NoSamples,
@@ -84,7 +84,7 @@ fn element(results: &Results, room: usize) -> Option<String> {
     let mut bytes = Bounded { bytes: Vec::new(), room };
     serde_json::to_writer(&mut bytes, results).ok()?;
     let text = String::from_utf8(bytes.bytes).expect("JSON is UTF-8");
-    // In JSON this character stands in strings only.
+    // In JSON this character occurs in strings only.
     let element = format!("{BEGIN}{}{END}\n", text.replace('<', "\\u003c"));
     (element.len() <= room).then_some(element)
 }

@@ -68,7 +68,7 @@ impl Run {
         self.disturbances.is_empty() || is_accepted
     }
 
-    /// Whether all machines had their part in it. The sum over fewer is no noise of that over all.
+    /// Whether all machines took part. A sum over fewer machines is not comparable.
     fn is_whole(&self) -> bool {
         self.parts.iter().all(|part| part.run.is_some())
     }
@@ -141,7 +141,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// At most so many samples: neighbours become one, again and again.
+    /// At most `most` samples: neighbours are merged repeatedly.
     pub(crate) fn coarser(all: &[Sample], most: usize) -> Vec<Sample> {
         let mut all = if most == 0 { Vec::new() } else { all.to_vec() };
         while all.len() > most {

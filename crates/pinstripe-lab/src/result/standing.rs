@@ -12,13 +12,13 @@ use super::{Run, Variant};
 /// again, and each time chance may deceive: so it is higher than that of a single judgement.
 const GOOD_LEVEL: f64 = 0.99;
 
-/// The chance that a race of equal variants calls any of them slower in a look at it. The leader is
-/// the luckiest of all, so that every pair of variants is one that may be compared: each of these
-/// has its part of this chance. Over all looks together it stays below 1 %, as the tests show.
+/// The chance that one check of a race of equal variants calls any of them slower. The leader is
+/// the luckiest of all, so every pair of variants counts as a possible comparison, and each gets
+/// its part of this chance. Over all checks together the chance stays below 1 %, as the tests show.
 const DROP_ALPHA: f64 = 0.005;
 
-/// With so many pairs, it is they that are judged; fewer would have to be won by one side nearly
-/// all.
+/// From this number of pairs on, the pairs are judged; with fewer, one side would have to win
+/// nearly all of them.
 pub const PAIRS_TO_JUDGE: usize = 8;
 
 /// The standing of a variant in its group.
@@ -43,8 +43,9 @@ pub struct Standings {
 }
 
 impl Standings {
-    /// The variant that decides whether the race goes on: the baseline, or where that is shown to
-    /// be slower the first that is not. While it is open, so is the race.
+    /// The variant that decides whether the race continues: the baseline, or if the baseline is
+    /// shown to be slower, the first variant that is not. The race is open as long as this variant
+    /// is.
     pub fn decides(&self, baseline: usize) -> usize {
         let in_race = |at: &usize| self.each[*at] != Standing::Slower;
         let first = || (0..self.each.len()).find(in_race);
@@ -57,9 +58,8 @@ impl Standings {
 pub enum Counting {
     /// Those that nothing disturbed.
     Quiet,
-    /// All of them by themselves, and of pairs also those of which the same disturbed both: on a
-    /// machine that is never quiet neighbours in time are disturbed alike, so that one can still be
-    /// held against the other.
+    /// All runs by themselves; for pairs also runs with the same kinds of disturbance: on a machine
+    /// that is never quiet, neighbours in time are disturbed alike and can still be compared.
     Alike,
 }
 
@@ -80,7 +80,7 @@ impl Counting {
         self == Counting::Alike || run.is_valid()
     }
 
-    /// Whether two runs of one round may be held against each other.
+    /// Whether two runs of one round may be compared.
     fn are_alike(self, one: &Run, other: &Run) -> bool {
         let is_shared = |kind: &str| other.disturbances.iter().any(|it| it.kind == kind);
         match (one.is_valid(), other.is_valid()) {
@@ -155,7 +155,8 @@ impl Variant {
 /// there are rounds enough.
 pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> Option<Standings> {
     let count = variants.len();
-    // Of each two, in both directions, once: pairs and their means take a while in a long race.
+    // Each pair once, in both directions: computing pairs and their means takes a while in a long
+    // race.
     let pairs: Vec<Vec<Vec<(f64, f64)>>> = variants
         .iter()
         .map(|one| variants.iter().map(|other| counting.pairs(one, other)).collect())

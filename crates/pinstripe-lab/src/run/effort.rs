@@ -23,9 +23,9 @@ pub enum Until {
 /// The number of runs of each variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// So many valid runs of each at least, unless the time is over.
+    /// The least number of valid runs of each variant, unless the time is over.
     pub min_runs: usize,
-    /// So many at most.
+    /// The greatest number of runs of each variant.
     pub max_runs: usize,
     /// The condition for enough runs.
     pub until: Until,
@@ -37,7 +37,7 @@ pub struct Effort {
     pub patience: Duration,
     /// The limits beyond which a run counts as disturbed.
     pub limits: Limits,
-    /// Whether runs that were disturbed count all the same, with a note.
+    /// Whether disturbed runs count anyway, with a note.
     pub accepts_noise: bool,
 }
 
@@ -57,7 +57,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// Exactly so many runs of each variant; disturbed ones are made again up to as often.
+    /// Exactly this many runs of each variant; disturbed runs are repeated, at most as often again.
     #[must_use]
     pub fn exactly(self, runs: usize) -> Self {
         Effort { min_runs: runs, max_runs: runs, ..self }
@@ -79,8 +79,8 @@ impl Effort {
         open
     }
 
-    /// The round before which it is asked again whether it is enough. A race is looked at the more
-    /// seldom the longer it goes on: what a single round more could change is chance.
+    /// The round before which the need for more rounds is checked again. In a long race the checks
+    /// are rarer: a single round more would change the answer by chance only.
     pub(super) fn next_look(&self, round: u64) -> u64 {
         match self.until {
             Until::Narrow(_) => round + 1,
@@ -93,8 +93,8 @@ impl Effort {
         variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
     }
 
-    /// The runs that a group of so many variants needs at least: where several comparisons belong
-    /// together, each has to be surer, and fewer rounds could show nothing whatever they are.
+    /// The least number of runs for a group with this many variants. If several comparisons belong
+    /// together, each has to be more certain, and fewer rounds could not show anything.
     fn least(&self, variants: usize) -> usize {
         let to_tell_apart = stats::rounds_to_tell_apart(variants.saturating_sub(1));
         self.min_runs.max(if variants > 1 { to_tell_apart } else { 0 }).min(self.max_runs)
@@ -115,8 +115,8 @@ impl Effort {
         if group.iter().any(is_open) { group } else { Vec::new() }
     }
 
-    /// Of a group of which it is not known what to choose, all that could be chosen; none when one
-    /// of them may not be run again, as others could not be held against it.
+    /// For a group whose best variant is still open, all variants that may be the best. Empty if
+    /// one of them may not run again, because the others could not be compared with it.
     fn not_settled(&self, results: &Results, group: Vec<VariantNo>, share: f64) -> Vec<VariantNo> {
         let variants: Vec<&Variant> = group.iter().map(|at| &results.variants[at.0]).collect();
         let counting = Counting::of(&variants);

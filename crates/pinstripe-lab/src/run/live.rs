@@ -15,7 +15,8 @@ pub struct RunStage {
     pub label: String,
     /// The variant that is run; empty while nothing is.
     pub variant: String,
-    /// The unit counted beside bytes in a second, as in `entries/s`; empty where there is none.
+    /// The unit counted in addition to bytes per second, as in `entries/s`; empty if there is no
+    /// such unit.
     pub unit: String,
     /// Runs made so far.
     pub runs: u64,
@@ -25,7 +26,7 @@ pub struct RunStage {
     pub remaining: Remaining,
 }
 
-/// The time that a plan still takes, as far as it can be told.
+/// The remaining time of a plan, as far as it can be estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remaining {
     /// For the runs that are made in any case.
@@ -92,7 +93,7 @@ impl Live {
         &self.stop
     }
 
-    /// Goes on unless it was asked to stop.
+    /// Returns an error if a stop was requested.
     ///
     /// # Errors
     /// [`Kind::Interrupted`].
@@ -113,7 +114,7 @@ impl Live {
         self.items.fetch_add(items, Ordering::Relaxed);
     }
 
-    /// Counts what an operation of the library counts, while it goes on.
+    /// Counts what an operation of the library counts, while it runs.
     pub fn counting<R>(
         &self,
         tally: CountedUnit,

@@ -31,7 +31,7 @@ pub use station::{Readied, Station};
 
 /// Judging and saving is not done more often: it would take longer than the runs.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);
-/// A budget beyond this is none.
+/// A budget beyond this counts as unlimited.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 
 /// The origin of results.
@@ -47,10 +47,10 @@ pub struct Origin {
     pub seed: u64,
 }
 
-/// Carries out a plan. `each` gets the results so far after every run, of runs that are shorter
-/// every second, and once more at the end, whatever that is.
+/// Carries out a plan. `each` gets the results so far after every run, of shorter runs every
+/// second, and once more at the end, however the plan ends.
 ///
-/// An interrupt (see [`Live`]) is no error: the results say that they are not complete.
+/// An interrupt (see [`Live`]) is not an error: the results say that they are incomplete.
 ///
 /// # Errors
 /// Those of the plan and of `each`.
@@ -208,8 +208,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Says what comes next, and how long it all still takes as far as one can tell, when these
-    /// variants go on.
+    /// Announces the next run, and the estimated remaining time if these variants continue.
     fn announce(&self, label: &str, variant: VariantNo, open: &[VariantNo]) {
         let (effort, variants) = (self.effort, &self.results.variants);
         let cold = (effort.warm_up * variants.len()).saturating_sub(self.warmed);

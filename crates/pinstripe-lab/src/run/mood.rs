@@ -13,7 +13,7 @@ use pinstripe_base::random::Noise;
 use pinstripe_io::device::AlignedBuf;
 use pinstripe_stats::median;
 
-/// What is read from, and at a time.
+/// The size of the file, and of each read.
 const FILE_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 4096;
 /// Reads of a probe, and the time after which no further one is begun.
@@ -28,8 +28,8 @@ pub(crate) struct MoodProbe {
 }
 
 impl MoodProbe {
-    /// A probe in a directory. None where it is no directory, where the file system has no files
-    /// without names, and where the cache cannot be passed by.
+    /// A probe in a directory. `None` if `place` is not a directory, if the file system does not
+    /// support unnamed files, or if the page cache cannot be bypassed.
     pub fn make(place: &Path) -> Option<Self> {
         let flag = |flags: rustix::fs::OFlags| flags.bits() as i32;
         let mut options = fs::OpenOptions::new();

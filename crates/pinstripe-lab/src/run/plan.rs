@@ -67,8 +67,8 @@ pub trait Plan {
     /// The files made and overwritten, for people: "make 128 files ...".
     fn intents(&self) -> Vec<String>;
 
-    /// The directories that need room, each with its bytes: all that is there at one time. Without
-    /// it nothing is begun.
+    /// The directories that need room, each with its bytes: all that exists at one time. Without
+    /// this room the plan does not begin.
     fn room(&self) -> Vec<(PathBuf, u64)> {
         Vec::new()
     }
@@ -127,15 +127,15 @@ pub trait Plan {
 /// tell its work from that of others.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// The value and what stands beside it.
+    /// The value and its accompanying figures.
     pub measured: Measured,
-    /// Bytes that it read beside those asked for: parity, logs, metadata. They are not others'
-    /// doing.
+    /// Bytes that it read in addition to those requested: parity, logs, metadata. They do not count
+    /// as a disturbance.
     pub beside_read_bytes: u64,
     /// The same of bytes written.
     pub beside_written_bytes: u64,
-    /// Of the bytes asked for, the share that the disk has to hold, where content is made smaller
-    /// on its way: that much less has to come from it.
+    /// The share of the requested bytes that the disk has to hold if content is compressed or
+    /// deduplicated on its way: only this part has to come from the disk.
     pub stored_share: Option<f64>,
     /// Waits until bytes were durable.
     pub syncs: u64,

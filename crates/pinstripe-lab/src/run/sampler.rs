@@ -1,4 +1,4 @@
-//! A thread that looks at the counters several times a second while a run goes on.
+//! A thread that samples the counters several times a second during a run.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,8 +11,8 @@ use crate::result::Sample;
 
 /// Between two samples: a stall of this length is seen, and the cost is not.
 const PERIOD: Duration = Duration::from_millis(200);
-/// After so many samples each two become one and the period doubles: a run of any length keeps
-/// a timeline that fits on a page.
+/// Beyond this number of samples, pairs of samples are merged and the period doubles: a run of any
+/// length has a timeline that fits on a page.
 const MOST: usize = 300;
 
 /// A running sampler.

@@ -166,8 +166,8 @@ fn own(outcome: &Outcome, cpu_s: f64) -> OwnUsage {
     }
 }
 
-/// The notes on a run, of which the disk read so many bytes: where that is less than half of what
-/// had to come from it, most came from the page cache.
+/// The notes on a run. `from_disk` is the number of bytes that the disk read: if this is less than
+/// half of the expected bytes, most came from the page cache.
 pub(super) fn notes(outcome: &Outcome, from_disk: Option<u64>) -> Vec<Note> {
     let stored = outcome.measured.read_bytes as f64 * outcome.stored_share.unwrap_or(1.0);
     let wanted = stored as u64;

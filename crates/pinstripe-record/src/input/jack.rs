@@ -1,7 +1,7 @@
 //! Ports of a JACK server, or of PipeWire.
 //!
 //! Each matching port is a stream. A server cannot wait: frames that a ring cannot hold are lost
-//! and counted there. Frames by which the server's clock advanced without a callback are missing,
+//! and counted there. Frames that the server's clock passed without a callback are missing,
 //! and become silence of that length.
 
 use std::sync::Arc;

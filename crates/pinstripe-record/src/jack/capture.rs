@@ -24,9 +24,9 @@ const FRAMES: usize = 1024;
 pub struct Captured {
     /// Frames, those that are missing included.
     pub frames: u64,
-    /// Frames by which the server's clock advanced without handing them over.
+    /// Frames that the server's clock passed without handing them over.
     pub missing_frames: u64,
-    /// Frames of a stream with several ports, some of which were gone.
+    /// Frames of a stream with several ports, if some of the ports were gone.
     pub partial_frames: u64,
     /// Deadlines that the server missed.
     pub xruns: u64,
