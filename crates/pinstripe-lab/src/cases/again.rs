@@ -47,7 +47,7 @@ fn by_name(_: &Parameter) -> Option<Vec<Given>> {
 
 /// Options of every case that say how long and how often, and are kept as they were typed.
 const EFFORT: [&str; 4] = ["--runs", "--time", "--warm-up", "--patience"];
-/// The flag by which disturbed runs count.
+/// The flag that makes disturbed runs count.
 const ACCEPT_NOISE: &str = "--accept-noise";
 /// Options that say which machines measure, and where on them: kept as they were typed.
 const AGENTS: [&str; 3] = ["--agents", "--token-file", "--agent-timeout"];
@@ -62,8 +62,8 @@ pub fn again(results: &Results) -> Option<Vec<String>> {
     line(results, case, &own)
 }
 
-/// The words that measure one variant alone, with what it cannot be measured without: a check by
-/// another program needs what it checks, an area the area that it stands beside.
+/// The words that measure one variant alone, together with the variants that it depends on: a check
+/// by another program needs the variant it checks, an area needs the area next to it.
 pub fn alone(results: &Results, variant: &Variant) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
     if let Some(Elsewhere { case, options }) = &case.again.elsewhere {
@@ -79,13 +79,13 @@ pub fn command_line(words: &[String]) -> String {
     words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ")
 }
 
-/// A line of the parameters of all variants, but for what is a variant's own.
+/// The common parameters of all variants, except those for which `own` has values.
 fn line(results: &Results, case: &'static Case, own: &[Given]) -> Option<Vec<String>> {
     let mut given: Vec<Given> = Vec::new();
     for option in case.options {
         let typed = own.iter().filter(|(name, _)| *name == option.name);
         let mut values: Vec<&String> = typed.map(|(_, value)| value).collect();
-        // Of a variant that we measured, no check by others.
+        // A variant measured by this program needs no check by another program.
         let is_shared = own.is_empty() || option.name != shared::CROSS_CHECK.name;
         if values.is_empty() && is_shared {
             let shared = results.parameters.iter().filter(|it| it.name == option.name);
@@ -137,7 +137,7 @@ fn in_words(
         }
     }
     words.extend(typed(&results.command, &EFFORT));
-    // Where runs beside other load were let count afterwards, they are wanted as well.
+    // If disturbed runs were accepted afterwards, they are accepted here as well.
     if results.accepts_noise() || results.command.iter().any(|it| it == ACCEPT_NOISE) {
         words.push(ACCEPT_NOISE.to_owned());
     }

@@ -120,7 +120,7 @@ struct Catalog {
     rows: u64,
     seed: u64,
     workload: Option<Workload>,
-    /// The store that the next run fills or looks at.
+    /// The store that the next run fills or reads.
     store: Option<Store>,
 }
 
@@ -231,7 +231,7 @@ impl Plan for Catalog {
             shared::remove_files(&[self.path("view.sqlite")])?;
             catalog::write_streams(self.workload(), &store, STREAMS, live)?;
         }
-        // What was written before is not to be synced on the run's account.
+        // The run must not pay for the sync of earlier writes.
         rustix::fs::sync();
         self.store = Some(store);
         Ok(())

@@ -91,7 +91,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// Refuses trees of which one is within another: what is in both would be counted as its own copy.
+/// Refuses nested trees: content in both would be counted as its own copy.
 fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     let whole = |tree: &PathBuf| std::fs::canonicalize(tree).unwrap_or_else(|_| tree.clone());
     let whole: Vec<PathBuf> = trees.iter().map(whole).collect();
@@ -115,7 +115,7 @@ fn name_of(trees: &[PathBuf]) -> String {
 
 struct Dedup {
     parameters: Vec<Parameter>,
-    /// What is read at a time: a tree, or several as one.
+    /// The trees read at a time: one tree, or several as one.
     corpora: Vec<Vec<PathBuf>>,
     one_file_system: bool,
     limits: Limits,

@@ -64,8 +64,8 @@ impl Work {
         }
     }
 
-    /// Moves bytes: requests on an area, streams over spans of so many bytes. Also answers whether
-    /// all went past the page cache.
+    /// Transfers the bytes: requests on an area, or streams over spans of `span_bytes`. Also
+    /// returns whether all of them bypassed the page cache.
     pub(super) fn run<'a>(
         self,
         job: &Job,
@@ -122,7 +122,7 @@ pub(crate) struct DiskOptions {
     pub files: u64,
     /// Bytes of each, a multiple of the block's.
     pub file_bytes: u64,
-    /// Requests, but for their order, direction and number.
+    /// The requests, without their order, direction and number.
     pub job: Job,
     /// The way to open files.
     pub policy: Policy,

@@ -138,7 +138,7 @@ const COMPAT_NOTE: &str = "as sysbench: after each 100 requests fsync of every f
     after the other, and sequential modes begin again until the time is over; figures of writing modes \
     are those of fsync more than those of writing";
 
-/// After so many requests sysbench syncs every file (file-fsync-freq).
+/// The number of requests after which sysbench syncs every file (file-fsync-freq).
 const SYSBENCH_EVERY: u64 = 100;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -210,7 +210,7 @@ fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     OPTIONS.iter().map(|option| Parameter::new(option.name, value(option))).collect()
 }
 
-/// The figures that people know of such measurements: requests a second, and how long they take.
+/// The usual figures of such measurements: requests per second, and their latency.
 fn tables(results: &Results) -> Vec<Table> {
     let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];

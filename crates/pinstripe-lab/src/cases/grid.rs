@@ -62,7 +62,7 @@ pub fn named(name: &str) -> impl Fn(&Run) -> Option<f64> + '_ {
     move |run| run.measured.figures.get(name).copied()
 }
 
-/// A figure as it stands in a table: in brackets where all runs were disturbed.
+/// A figure as a table shows it: in brackets if all runs were disturbed.
 pub fn cell(figure: Option<Figure>) -> String {
     match figure {
         None => "-".to_owned(),
@@ -73,7 +73,7 @@ pub fn cell(figure: Option<Figure>) -> String {
 /// Requests that have to lie beyond a quantile: of fewer it is the longest one by another name.
 const BEYOND: f64 = 2.0;
 
-/// A quantile of times as it stands in a table, or that too few were measured to say.
+/// A quantile of times as a table shows it, or a sign that too few were measured.
 pub(crate) fn quantile_text(times: &Histogram, q: f64) -> String {
     let is_known = q >= 1.0 || times.count() as f64 * (1.0 - q) >= BEYOND - 1e-9;
     let found = if q < 1.0 { times.quantile(q) } else { times.max() };

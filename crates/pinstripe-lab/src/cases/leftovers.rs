@@ -36,7 +36,7 @@ pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
 fn is_left(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let process = name.and_then(|name| name.strip_prefix(FOLDER)?.rsplit_once('-'));
-    // Of a process on another machine nothing is known here; older names have no machine.
+    // The state of processes on other machines is unknown here; older names have no machine.
     let is_here = |it: &str| it.split_once('@').is_none_or(|(_, of)| of == machine());
     let process = process.filter(|(it, _)| is_here(it));
     let process = process.and_then(|(_, number)| number.parse::<u32>().ok());
@@ -44,8 +44,7 @@ fn is_left(path: &Path) -> bool {
     is_gone && fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
 }
 
-/// Files and their bytes below a directory, links not followed. What cannot be read counts as
-/// nothing.
+/// Files and their bytes below a directory, without following links. Unreadable entries count as 0.
 pub fn extent_of(dir: &Path) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0);
     let mut dirs = vec![dir.to_path_buf()];
@@ -64,11 +63,11 @@ pub fn extent_of(dir: &Path) -> (u64, u64) {
     (files, bytes)
 }
 
-/// Removes one of [`leftovers`], which is looked at once more.
+/// Removes one of [`leftovers`], after checking it again.
 ///
 /// # Errors
-/// [`Kind::Refused`] for what is none; [`Kind::Busy`] while something is mounted in it; as the
-/// system says.
+/// [`Kind::Refused`] if `dir` is not a leftover; [`Kind::Busy`] while something is mounted in it;
+/// as the system reports.
 pub fn remove_leftover(dir: &Path) -> Result<()> {
     if !is_left(dir) {
         return Err(Error::new(Kind::Refused, "was not left by a run that was killed").at(dir));

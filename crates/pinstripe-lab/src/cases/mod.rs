@@ -61,7 +61,7 @@ pub struct Case {
     pub options: &'static [CaseOption],
     /// Reads its options.
     pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
-    /// Its results in the form in which people know such figures, beside the table of all variants.
+    /// Its results in the customary form, in addition to the table of all variants.
     pub tables: fn(&Results) -> Vec<Table>,
     /// How its results are measured again.
     pub again: Again,
@@ -113,7 +113,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     find(&results.case).map_or_else(|_| Vec::new(), |case| (case.tables)(results))
 }
 
-/// Of a case whose variants say it all.
+/// For a case whose table of variants suffices.
 fn no_tables(_: &Results) -> Vec<Table> {
     Vec::new()
 }

@@ -98,7 +98,7 @@ impl Values {
     /// Takes what was given, and defaults for the rest. A flag that was given has any value.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a value that is none, and an option that the case does not have.
+    /// [`Kind::Usage`] for an invalid value, or an option that the case does not have.
     pub fn read(options: &'static [CaseOption], given: &[(&str, &str)]) -> Result<Values> {
         let mut values = BTreeMap::new();
         for option in options {
@@ -107,7 +107,7 @@ impl Values {
             if found.is_empty() {
                 found.extend(option.default);
             }
-            // What was given last replaces the rest, unless each adds one.
+            // The last value replaces earlier ones, unless the option adds a value each time.
             let first = match option.form {
                 ValueForm::Paths => 0,
                 _ => found.len().saturating_sub(1),

@@ -11,7 +11,7 @@ use super::{CaseOption, ValueForm, Values};
 use crate::io::{self, Area, CephDevice, Direction, Job, Order, Pattern, Target};
 use crate::run::Live;
 
-/// What is read.
+/// Whether a file or a Ceph pool is read.
 pub(crate) const ENGINE: CaseOption = CaseOption {
     name: "engine",
     value: "NAME",
@@ -42,7 +42,7 @@ pub const USER: CaseOption = CaseOption {
     more: "",
 };
 
-/// The configuration and name that clients of Ceph use unless told otherwise.
+/// The default configuration and name of Ceph clients.
 const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
 const DEFAULT_USER: &str = "client.admin";
 

@@ -218,8 +218,8 @@ impl ReadAhead {
         bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
     }
 
-    /// The files of so many clients through read-ahead that has seen nothing yet; none where they
-    /// are read as they are.
+    /// The files of this many clients through read-ahead without any history; `None` if they are
+    /// read directly.
     fn ahead(&self, clients: usize, way: &Way) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
             (Way::Overlay, _) => ReadThrough::Overlay,

@@ -21,7 +21,7 @@ use crate::run::{Outcome, Plan};
 pub(crate) const POLICY_NAMES: &[&str] =
     &["buffered", "dsync", "sync", "direct", "direct+dsync", "uncached"];
 
-/// The policy by which bytes go to the disk.
+/// The policy for writing bytes to the disk.
 pub const POLICY: CaseOption = CaseOption {
     name: "policy",
     value: "NAME",
@@ -32,7 +32,7 @@ pub const POLICY: CaseOption = CaseOption {
            uncached goes through the page cache without staying there.",
 };
 
-/// Several of them, which are held against each other.
+/// Several policies, which are compared.
 pub const POLICIES: CaseOption = CaseOption {
     name: "policies",
     value: "NAME,...",
@@ -165,18 +165,17 @@ pub fn places(setting: &Setting) -> (Vec<PathBuf>, bool) {
     }
 }
 
-/// `256K`: a number of bytes as an option takes it, in the largest unit of which it is a whole
-/// number.
+/// `256K`: a number of bytes as an option takes it, in the largest unit that divides it.
 pub fn typed(bytes: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     let unit = units.into_iter().find(|(shift, _)| bytes >> shift << shift == bytes && bytes > 0);
     unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
 }
 
-/// Bytes of each of so many files, whole blocks.
+/// Bytes per file for this many files, in complete blocks.
 ///
 /// # Errors
-/// [`Kind::Usage`] when that is not even one.
+/// [`Kind::Usage`] if that is less than one block.
 pub fn file_bytes(total: u64, files: u64, block_bytes: u64) -> Result<u64> {
     let blocks = (total / files).checked_div(block_bytes).filter(|blocks| *blocks > 0);
     blocks.map(|blocks| blocks * block_bytes).ok_or_else(|| {
@@ -269,7 +268,7 @@ fn engine(values: &Values) -> Engine {
     }
 }
 
-/// Refuses a directory that lacks room for something of so many bytes.
+/// Refuses a directory without room for this many bytes.
 ///
 /// # Errors
 /// [`Kind::NoSpace`]; otherwise as the system says.
@@ -307,10 +306,10 @@ pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes it where there is room for so many bytes.
+    /// Makes the folder if there is room for this many bytes.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] where there is not; otherwise as the system says.
+    /// [`Kind::NoSpace`] if there is no room; otherwise as the system reports.
     pub fn make(below: &Path, case: &str, bytes: u64) -> Result<Folder> {
         refuse_without_room(below, bytes, "the files")?;
         let path = below.join(leftovers::name(case));
@@ -337,7 +336,7 @@ impl Folder {
     }
 }
 
-/// Removes files that are there.
+/// Removes existing files.
 ///
 /// # Errors
 /// As the system says.

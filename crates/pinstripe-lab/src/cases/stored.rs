@@ -16,8 +16,8 @@ use crate::catalog;
 use crate::io::{AheadDevice, Area, StoredFiles, Target};
 use crate::run::Live;
 
-/// Bytes that a backup of so many takes: nothing compresses, a quarter of what is stored is parity,
-/// and it is written in packs.
+/// The bytes that a backup of this many bytes takes: nothing compresses, a quarter of the stored
+/// bytes is parity, and they are written in packs.
 pub fn needed_bytes(bytes: u64) -> u64 {
     bytes / 2 * 3 + (256 << 20)
 }
@@ -45,7 +45,7 @@ pub fn back_up(
     Ok(StoredFiles::new(Store::open(&at.join("m0"), faults)?, memory_bytes))
 }
 
-/// Read-ahead of pinstripe's own, which is told nothing of what comes.
+/// The read-ahead of pinstripe itself, without hints about future reads.
 #[derive(Clone, Copy)]
 pub(crate) enum ReadThrough<'a> {
     /// That of overlays.

@@ -30,8 +30,7 @@ impl Span {
     }
 }
 
-/// Makes files and writes them from the first byte to the last, so many bytes of each, a piece of
-/// each in turn.
+/// Makes files and writes `span_bytes` of each sequentially, one piece of each file in turn.
 ///
 /// # Errors
 /// As the system says; an interrupt.
@@ -89,7 +88,7 @@ fn sync(path: &Path, file: &File, done: &mut Done) -> Result<()> {
     Ok(())
 }
 
-/// Reads files from the first byte to the last, so many bytes of each, a piece of each in turn.
+/// Reads `span_bytes` of each file sequentially, one piece of each file in turn.
 ///
 /// # Errors
 /// As the system says; an interrupt.

@@ -60,10 +60,10 @@ for a cluster of 24 servers beside these.",
 /// Memory for records of a backup: as much as an overlay has for blocks.
 const MEMORY_RECORDS: u64 = 80;
 
-/// What knows of the next records.
+/// The source of knowledge about the next records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// The program, of so many.
+    /// The program, for this many records ahead.
     Advised(u64),
     /// The read-ahead of overlays.
     Overlay,
@@ -162,9 +162,9 @@ struct Stride {
     folder: Option<Folder>,
     stride: u64,
     record_bytes: usize,
-    /// Of each client.
+    /// The bytes of each client.
     bytes: u64,
-    /// Clients of each variant, and what knows of their next records.
+    /// The number of clients of each variant, and the source of knowledge about their next records.
     ways: Vec<(u64, Way)>,
     ceph: Option<CephPool>,
     /// The layer in front of the file that makes its reads slow.
@@ -248,8 +248,8 @@ impl Stride {
         self.paths(live)?.iter().map(target).collect()
     }
 
-    /// What so many clients read, through read-ahead that has seen nothing yet; none where they read
-    /// it as it is.
+    /// The areas of this many clients, through read-ahead without any history; `None` if they are
+    /// read directly.
     fn ahead(&self, clients: usize, way: Way) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
             (Way::Overlay, _) => ReadThrough::Overlay,

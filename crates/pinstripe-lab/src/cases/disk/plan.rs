@@ -20,7 +20,7 @@ use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 struct OpenPlace {
     path: PathBuf,
     folder: Option<Folder>,
-    /// Files that are there, full of content.
+    /// Existing files, filled with content.
     area: Option<Area>,
 }
 
@@ -37,7 +37,7 @@ impl DiskPlan {
     /// A plan of a layout.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when fio is to do the same beside us and cannot: see [`check::refuse`].
+    /// [`Kind::Usage`] if fio is to repeat the measurement but cannot: see [`check::refuse`].
     pub fn new(mut layout: DiskOptions) -> Result<Self> {
         if layout.checks {
             check::refuse(&layout.job, layout.places.len(), layout.is_device)?;
@@ -72,7 +72,7 @@ impl DiskPlan {
         self.variants.iter().any(|it| is_it(&it.mode))
     }
 
-    /// The space of files at one time: those that are there, and those that a run makes.
+    /// The space of files at one time: the existing files, and those that a run makes.
     fn most_bytes(&self) -> u64 {
         let has_new = self.has(|mode| mode.initial == InitialState::Nothing);
         let has_old = self.has(|mode| mode.initial != InitialState::Nothing);

@@ -102,8 +102,8 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption { default: Some("zeros:50%"), ..shared::CONTENT },
 ];
 
-/// The options that choose file systems, and nothing else beside them: names alone by the one,
-/// several and such with options by the other.
+/// The options that choose file systems: one option takes plain names only, the other takes several
+/// names and names with options.
 fn chosen_by(value: &str) -> Vec<Given> {
     let none = || "none".to_owned();
     match PLAIN.check(value) {
@@ -119,8 +119,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 /// The file systems that are measured, and why the rest are not.
 ///
 /// # Errors
-/// [`Kind::Usage`] for candidates that are none, twice the same, or need more room; those of
-/// [`System::maker`] for what was named and is not there.
+/// [`Kind::Usage`] if a candidate is invalid, is given twice, or needs more room; those of
+/// [`System::maker`] if a named file system is not available.
 fn chosen(
     values: &Values,
     system: &System,

@@ -19,13 +19,13 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use crate::scratch::kinds::System;
 use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 
-/// Of what is free on a new file system files take no more than this: those that write elsewhere
-/// than where they read have both for a while.
+/// The greatest share of a new file system's free space that files take: file systems that write to
+/// a new place keep the old blocks for a while, too.
 const MOST_OF_FREE: f64 = 0.7;
 
 /// The place where file systems are made.
 enum Backing {
-    /// On an image of so many bytes in a directory.
+    /// An image of this many bytes in a directory.
     Image(PathBuf, u64),
     /// On a device.
     Device(PathBuf),
@@ -37,7 +37,7 @@ struct Setup {
     area: Area,
     mounted: Mounted,
     figures: BTreeMap<String, f64>,
-    /// Of the bytes of files, the share that the file system takes for them.
+    /// The share of the files' bytes that the file system stores.
     stored_share: Option<f64>,
 }
 
@@ -101,8 +101,8 @@ impl FsPlan {
         (0..self.layout.files).map(|number| root.join(format!("file.{number:04}"))).collect()
     }
 
-    /// Makes and mounts a candidate once, so that what cannot be is known before anything is
-    /// measured. Returns what there is to know of it.
+    /// Makes and mounts a candidate once, so that an impossible candidate is found before anything
+    /// is measured. Returns the details of the candidate.
     fn rehearse(&self, maker: &Maker, live: &Live) -> Result<String> {
         let Maker { candidate, program } = maker;
         let scratch = self.scratch();
@@ -123,7 +123,7 @@ impl FsPlan {
         Ok(format!("{candidate}: made by '{name} {words}'{version}, mounted {options}"))
     }
 
-    /// Makes, mounts and fills a file system, with nothing of it left in memory.
+    /// Makes, mounts and fills a file system, and drops it from the page cache.
     fn set_up(&self, mode: &Mode, maker: &Maker, live: &Live) -> Result<Setup> {
         let DiskOptions { file_bytes, policy, job, .. } = &self.layout;
         let scratch = self.scratch();
@@ -172,7 +172,7 @@ impl FsPlan {
     }
 }
 
-/// An error of a file on a mount that has no place is told by the name of the candidate.
+/// Replaces the place of an error within an unnamed mount by the name of the candidate.
 fn named(error: Error, maker: &Maker) -> Error {
     let Some(place) = error.place().filter(|it| it.starts_with("/proc/self/fd")) else {
         return error;

@@ -1,4 +1,4 @@
-//! Figures beside those that were published for a cluster.
+//! Figures next to those that were published for a cluster.
 
 use crate::cases::grid;
 use crate::result::{Results, Variant};
@@ -11,8 +11,8 @@ const PUBLISHED: [(&str, [(&str, f64); 3]); 2] = [
     ("256M", [("1", 645.0), ("2", 1023.0), ("4", 1268.0)]),
 ];
 
-/// MB/s beside what was published: for the numbers of clients that were published, if any of them
-/// was measured.
+/// MB/s next to the published figures, for the published numbers of clients; `None` if none of
+/// these numbers was measured.
 pub(super) fn beside_published(results: &Results) -> Option<Table> {
     let measured = grid::different(results, "clients");
     let (_, of_kernel) = PUBLISHED[0];

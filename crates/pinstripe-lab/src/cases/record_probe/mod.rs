@@ -1,4 +1,5 @@
-//! The number of streams that can be recorded at a rate and with a ring beside a busy writer.
+//! The number of streams that can be recorded at a rate and with a ring while another writer is
+//! busy.
 
 mod figures;
 mod options;
@@ -57,7 +58,7 @@ are read again and compared with what was recorded; this is not measured.",
     again: Again::BY_NAME,
 };
 
-/// Of each run, the longest so many are listed.
+/// The number of longest writes that are listed for each run.
 const LISTED: usize = 5;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -114,7 +115,7 @@ struct RecordProbe {
     ways: Vec<Way>,
     notes: Vec<String>,
     streams: u64,
-    /// Look for the most streams, so many at most.
+    /// Search for the greatest number of streams, up to this number.
     find_most: Option<u64>,
     /// Whether room is reserved before.
     is_reserved: bool,
@@ -140,7 +141,7 @@ impl RecordProbe {
         self.bytes_of_each() * streams + self.recording.storm_bytes
     }
 
-    /// So many new streams, and no others.
+    /// Opens this many new streams, and closes all others.
     fn open(&mut self, streams: u64, way: Way) -> Result<()> {
         let old: Vec<PathBuf> =
             self.targets.drain(..).map(|it| it.device().place().to_path_buf()).collect();
@@ -333,7 +334,7 @@ impl Plan for RecordProbe {
 
     fn check(&mut self, _: VariantNo, live: &Live) -> Result<()> {
         match self.find_most {
-            // Each try was looked at when it was over.
+            // Each try was checked when it was over.
             Some(_) => Ok(()),
             None => self.check_streams(live),
         }

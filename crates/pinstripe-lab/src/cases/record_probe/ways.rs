@@ -1,4 +1,4 @@
-//! The variants: how streams are written, beside what, and with which priority.
+//! The variants: how streams are written, during which load, and with which priority.
 
 use pinstripe_base::error::Result;
 
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// Every combination that is permitted here, and what is to be said of those that are not.
+/// Every combination that is permitted here, and remarks on those that are not.
 pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
         let of = |word: &&str| all.iter().find(|it| *it == word).copied();

@@ -100,10 +100,11 @@ impl Backing {
         dirs.iter().enumerate().map(needed).collect()
     }
 
-    /// Checks that a device is as long as areas of so many bytes need it.
+    /// Checks that a device is long enough for areas of this many bytes.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) where it is not; as the system says.
+    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if it is too short; as the system
+    /// reports.
     pub fn may_begin(&self, bytes: u64) -> Result<()> {
         let Backing::Device { path, .. } = self else { return Ok(()) };
         device::refuse_short(path, bytes.max(middle_of(path, bytes)? + bytes / 2))
@@ -172,8 +173,8 @@ impl Backing {
     }
 }
 
-/// Where the second of two areas of together so many bytes begins on a device: the first must not
-/// reach into it.
+/// The offset of the second of two areas on a device. `bytes` is the size of both together: the
+/// first area must not reach into the second.
 fn middle_of(device: &Path, bytes: u64) -> Result<u64> {
     let len = FileDevice::open(device, Access::Read, Policy::Buffered)?.len()?;
     Ok((len / 2).next_multiple_of(ALIGN_BYTES).max(bytes / 2))

@@ -180,7 +180,7 @@ struct Slices {
     effort: ProbeEffort,
     policy: Policy,
     seed: u64,
-    /// One area, and two, that are there and full; of each size.
+    /// For each size, two existing and filled areas.
     areas: Vec<[Area; 2]>,
     /// The areas that the next run writes anew.
     fresh: Option<Area>,
@@ -215,7 +215,7 @@ impl Slices {
         if initial == InitialState::Nothing { "new" } else { "full" }
     }
 
-    /// Of two areas, what each keeps of its rate beside the other.
+    /// The share of its rate that each of two areas keeps while the other is in use.
     fn spindle(&self, live: &Live) -> Result<Outcome> {
         let paths = self.backing.paths("full", 2);
         let paths: [&Path; 2] = [&paths[0], &paths[1]];
@@ -325,7 +325,7 @@ impl Plan for Slices {
                 self.fresh = Some(area.striped());
                 Ok(())
             }
-            // What is read is what was read just now.
+            // Reads the same data that was read just before.
             (work, InitialState::CachedFiles) => {
                 let job = self.job(work, self.sizes[size], 0);
                 io::run(&job, &self.areas[size][areas - 1], live).map(drop)

@@ -8,7 +8,7 @@ use crate::table::Table;
 /// The panel of each size, and whether they share a spindle.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
     let mut sizes = grid::different(results, SIZE);
-    // Of a spindle alone, and of results from before there were several sizes.
+    // The spindle variant and older results have no size parameter.
     if sizes.len() > 1 {
         sizes.retain(|it| !it.is_empty());
     }
@@ -17,7 +17,7 @@ pub(super) fn tables(results: &Results) -> Vec<Table> {
     panels.chain(spindle).collect()
 }
 
-/// The parameter by which sizes are told apart.
+/// The parameter that distinguishes sizes.
 const SIZE: &str = "total-size";
 
 fn panel(results: &Results, size: &str, is_one_of_several: bool) -> Option<Table> {

@@ -186,7 +186,7 @@ impl Split {
         (0..count).map(|number| folder(number).path(&format!("out.{number}"))).collect()
     }
 
-    /// Bytes in each directory, with as much as a sixteenth for what stands beside those of the source.
+    /// Bytes in each directory, plus a sixteenth for data that a split adds.
     fn bytes_of_dir(&self) -> u64 {
         (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64
     }
@@ -354,7 +354,7 @@ fn tables(results: &Results) -> Vec<Table> {
     ]
 }
 
-/// The time of a run, by which its figure was made.
+/// The time of a run, computed from its figure.
 fn seconds(run: &Run) -> Option<f64> {
     Some(run.measured.written_bytes as f64 / 1e6 / run.measured.value)
 }

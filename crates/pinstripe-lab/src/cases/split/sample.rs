@@ -14,7 +14,7 @@ use crate::run::Live;
 
 /// The bytes taken from one place at a time: long enough for any block.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Of a longer source no more is kept; it is gone over again and again.
+/// The most bytes kept of a source; a longer source is sampled, and the sample is used repeatedly.
 pub const KEPT_BYTES: u64 = 256 << 20;
 
 /// A run of bytes in memory, repeated until it is as long as was asked for.
@@ -42,8 +42,8 @@ impl SampleSource {
         let mut kept = Vec::with_capacity(wanted as usize);
         for number in 0..pieces {
             live.check()?;
-            // Of all bytes as one run the piece that stands so far in as this one does among the
-            // pieces.
+            // The offset in the concatenation of all files that corresponds to this piece's number
+            // among the pieces.
             let from = u128::from(number) * u128::from(all) / u128::from(pieces);
             let bytes = PIECE_BYTES.min(wanted - kept.len() as u64);
             read_run(&files, from as u64, bytes, &mut kept)?;
@@ -79,7 +79,7 @@ fn files(place: &Path, live: &Live) -> Result<Vec<(PathBuf, u64)>> {
     Ok(found)
 }
 
-/// Appends so many bytes of all files as one run, from `from` on; fewer where a file became
+/// Appends `bytes` bytes of the concatenation of all files, from `from` on; fewer if a file became
 /// shorter.
 fn read_run(files: &[(PathBuf, u64)], from: u64, bytes: u64, kept: &mut Vec<u8>) -> Result<()> {
     let (mut skip, mut left) = (from, bytes);

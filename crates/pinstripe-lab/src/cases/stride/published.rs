@@ -1,4 +1,4 @@
-//! Figures beside those that were published for a cluster.
+//! Figures next to those that were published for a cluster.
 
 use crate::cases::grid;
 use crate::result::Results;
@@ -9,8 +9,8 @@ use crate::table::Table;
 const PUBLISHED: [(&str, f64); 6] =
     [("0", 42.8), ("1", 100.7), ("4", 217.0), ("16", 498.0), ("64", 854.0), ("128", 950.0)];
 
-/// Records ahead, MB/s, and how many times that is of the first, beside what was published of one
-/// client; a table for each number of clients. Results without that number have one.
+/// Records ahead, MB/s, and the ratio to the first row, next to the published figures for one
+/// client; one table for each number of clients. Results without that number have one table.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
     grid::different(results, "clients").into_iter().map(|it| table(results, it)).collect()
 }

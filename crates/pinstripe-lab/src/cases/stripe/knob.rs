@@ -21,7 +21,7 @@ pub(crate) struct KnobValue {
     turn: Option<Knob>,
 }
 
-/// Of what an array is made: those names, which `array create` has.
+/// Properties that are set when an array is made, under the names of `array create`.
 const MADE: [&str; 4] = ["chunk", "layout", "consistency-policy", "log-size"];
 /// The settings that can be turned, by the names of `array set`, and that change what the loads do.
 const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "write_deadline"];
@@ -29,8 +29,8 @@ const TURNED: [&str; 4] = ["stripe_size", "stripe_cache_size", "rmw_level", "wri
 /// Reads `NAME=BEFORE,AFTER`: the name, and each value. One alone is measured without a verdict.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a knob that there is not, one without a value, a value that is none, and one
-/// that is named twice.
+/// [`Kind::Usage`] for an unknown knob, a knob without a value, an invalid value, and a value that
+/// is given twice.
 pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)> {
     let (name, texts) = text.split_once('=').unwrap_or((text, ""));
     let known = || MADE.into_iter().chain(TURNED).collect::<Vec<_>>().join(", ");
@@ -49,12 +49,12 @@ pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)
 /// Granules, as values of a knob.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what is no granule, and for one that is named twice.
+/// [`Kind::Usage`] for an invalid granule, and for one that is given twice.
 pub fn granules(words: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
     each_once(TURNED[0], words, base)
 }
 
-/// The values, of which no two are the same: one against itself is no comparison.
+/// The values, all different: a value compared with itself would show nothing.
 fn each_once(name: &str, texts: &[&str], base: &CreateOptions) -> Result<Vec<KnobValue>> {
     let mut all: Vec<KnobValue> = Vec::new();
     for text in texts {
@@ -120,7 +120,7 @@ impl KnobValue {
                 volume.with(|it| it.rules.rmw = level);
                 Ok(())
             }
-            // The others are about work that goes on beside, of which there is none here.
+            // The other knobs concern background work, and there is none here.
             _ => Ok(()),
         }
     }

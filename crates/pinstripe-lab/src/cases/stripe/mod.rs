@@ -69,7 +69,7 @@ const AGAIN: Again = Again {
 /// The most requests in flight: each has a thread.
 const AT_ONCE_MAX: u64 = 1024;
 
-/// The parameter by which granules are told apart.
+/// The parameter that distinguishes granules.
 const GRANULE: &str = "granule";
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
