@@ -23,7 +23,7 @@ use super::permits::Permits;
 use super::session::AgentSession;
 use super::token::Token;
 
-/// Connections at a time, of which one is a session and the others shake hands or are told to wait.
+/// The most connections at a time: one is a session, the others shake hands or are refused for now.
 const MOST_CONNECTIONS: usize = 16;
 /// So long no connection is taken after the system had no descriptor for one.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(200);
@@ -65,7 +65,7 @@ pub struct Agent {
     /// The time for a handshake.
     pub(super) handshake: Duration,
     sockets: Sockets,
-    /// The address of the coordinator whose session goes on.
+    /// The address of the coordinator whose session is active.
     session: Mutex<Option<String>>,
 }
 
@@ -129,7 +129,7 @@ impl Agent {
     /// Serves coordinators until it is stopped.
     ///
     /// # Errors
-    /// As the system says of the listening socket.
+    /// Errors of the listening socket, as the system reports.
     pub fn serve(&self, stop: &Stop, tell: &(dyn Fn(Told) + Sync)) -> Result<()> {
         thread::scope(|scope| {
             let accepted = loop {

@@ -4,8 +4,8 @@
 //! ours      sent ---------------------- came        theirs = ours + offset
 //! theirs          received -- answered              |true - offset| <= round trip / 2
 //! ```
-//! Of several exchanges the one with the shortest round trip is taken: what the others have more was
-//! waiting, which need not be the same both ways.
+//! The exchange with the shortest round trip is used: the additional time of the others was
+//! waiting, which need not be the same in both directions.
 //!
 //! Never here: a clock. Times are nanoseconds of clocks that are never set back.
 

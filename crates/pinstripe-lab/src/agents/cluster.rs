@@ -3,10 +3,11 @@
 //! ```text
 //! connect --> clocks compared --> plan --> prepare --> (ready, start at an agreed instant, check)* --> clean
 //! ```
-//! Invariants: each step is asked of all agents and waited for from all; one that closes the connection, says
-//! nothing, moves nothing for too long or fails in a run is lost: it is named, and takes no further part.
-//! After that no run is begun, as the sum over fewer machines is another measurement. One that fails before
-//! the first run ends the measurement with its error.
+//! Invariants: each step is requested from all agents, and all answers are awaited. An agent is
+//! lost if it closes the connection, falls silent, moves no data for too long or fails in a run: it
+//! is named, and takes no further part. After that no run is begun, because the sum over fewer
+//! machines is another measurement. An agent that fails before the first run ends the measurement
+//! with its error.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,12 +26,13 @@ use super::token::Token;
 use crate::result::{Host, Parameter, Part, Run, Variant};
 use crate::run::{Live, PlaceNo, Runner, VariantNo, VariantSpec};
 
-/// Exchanges by which clocks are compared at first, and before a run.
+/// Exchanges for comparing clocks at first, and before a run.
 const EXCHANGES: usize = 16;
 const EXCHANGES_AGAIN: usize = 4;
 /// Two clocks drift apart by less than a millisecond in this time (100 ppm): so long a comparison holds.
 const COMPARED_HOLDS: Duration = Duration::from_secs(10);
-/// From the message that says when to start to the start, beside what the way takes, and for each agent.
+/// The time from the start message to the start, in addition to the transmission time, and for each
+/// agent.
 const START_MARGIN: Duration = Duration::from_millis(20);
 const START_MARGIN_EACH: Duration = Duration::from_micros(200);
 
@@ -42,7 +44,7 @@ const PLACES: [&str; 3] = ["dir", "device", "tree"];
 pub struct CoordinatorOptions {
     /// The program and its version, which all agents must have.
     pub program: String,
-    /// An agent that moves nothing for so long, or answers nothing, is lost.
+    /// An agent that moves no data or does not answer for this time is lost.
     pub timeout: Duration,
     /// Runs that others disturbed count.
     pub accepts_noise: bool,
@@ -181,7 +183,7 @@ impl Runner for Coordinator {
             name: it.name.clone(),
             group: it.group.clone(),
             about: it.about.clone(),
-            // Where one machine measures is no parameter of all.
+            // The place of measurement on one machine is not a parameter of all.
             parameters: it.parameters.iter().filter(|own| is_shared(at, own)).cloned().collect(),
             metric: it.metric.clone(),
             place: PlaceNo::FIRST,

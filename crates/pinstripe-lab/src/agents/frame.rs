@@ -88,7 +88,7 @@ impl Greeting {
     /// Reads a greeting of any version.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for what is none.
+    /// [`Kind::Corrupt`] if the bytes are not a greeting.
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Greeting> {
         let mut reader = Reader::new(bytes, "greeting");
         if reader.array()? != *MAGIC {
@@ -118,7 +118,7 @@ pub struct SessionKeys {
 }
 
 impl SessionKeys {
-    /// Of the greetings of both ends.
+    /// Derives the keys from the greetings of both ends.
     pub fn new(token: &Token, coordinator: &Greeting, agent: &Greeting) -> SessionKeys {
         let mut greetings = [0; 2 * GREETING_BYTES];
         greetings[..GREETING_BYTES].copy_from_slice(&coordinator.encode());
@@ -153,7 +153,7 @@ impl SessionKeys {
 
     fn keyed(&self, purpose: &[u8], end: ConnectionEnd) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        // Fixed lengths behind words of which none begins another.
+        // Fixed lengths after words; no word is a prefix of another.
         hasher.update(purpose).update(b" of the ").update(end.name()).update(&self.greetings);
         hasher.finalize()
     }
@@ -185,7 +185,7 @@ impl FrameSealer {
 /// Opens frames of one direction, in the order in which they were made.
 pub struct FrameOpener {
     key: [u8; 32],
-    /// Of the next frame; none after a wrong one.
+    /// The number of the next frame; `None` after a wrong one.
     number: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ pub const MOST_AGENTS: usize = 256;
 pub(crate) const EXCHANGE: Duration = Duration::from_secs(5);
 /// After an interrupt no agent is waited for longer.
 const INTERRUPTED: Duration = Duration::from_secs(15);
-/// Messages that wait to be looked at. Readers wait beyond that, as agents do then.
+/// The most unprocessed messages. Beyond that, readers wait, and so do the agents.
 const HEARD: usize = 1024;
 
 /// The agents of a coordinator.
@@ -35,7 +35,7 @@ pub(crate) struct AgentGroup {
     /// In the order in which they were named.
     pub remotes: Vec<Remote>,
     heard: Receiver<Heard>,
-    /// An agent that moves nothing for so long, or answers nothing, is lost.
+    /// An agent that moves no data or does not answer for this time is lost.
     timeout: Duration,
     /// Ends the threads.
     over: Arc<Stop>,
@@ -86,7 +86,7 @@ impl AgentGroup {
         self.remotes.iter().any(|it| it.lost.is_some())
     }
 
-    /// Compares the clocks of all agents with ours, by so many exchanges with each.
+    /// Compares the clocks of all agents with ours, by this many exchanges with each.
     ///
     /// # Errors
     /// [`Kind::Interrupted`]; before the first run the error of an agent.
@@ -184,10 +184,12 @@ impl AgentGroup {
         Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
     }
 
-    /// Asks all agents that are there, and waits for the answer of each; none of those that were lost.
+    /// Sends a request to all agents that are not lost, and waits for each answer; `None` for a
+    /// lost agent.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`], when all have ended what they did; before the first run the error of an agent.
+    /// [`Kind::Interrupted`], after all have ended their work; before the first run the error of an
+    /// agent.
     pub fn ask_all(
         &mut self,
         ask: &dyn Fn(usize) -> AgentRequest,
@@ -204,7 +206,7 @@ impl AgentGroup {
         }
     }
 
-    /// Sends to all that are there; says what each of these was asked.
+    /// Sends to all agents that are not lost; returns the request sent to each.
     fn send_all(
         &mut self,
         ask: &dyn Fn(usize) -> AgentRequest,
@@ -297,8 +299,9 @@ impl AgentGroup {
         self.send_all(&|_| AgentRequest::Stop).map(drop)
     }
 
-    /// Lets all remove what they made, also after an interrupt, which has ended all that went on; then leaves
-    /// them. One that is lost now does not keep the others from it.
+    /// Makes all agents remove the files that they made, also after an interrupt, which has ended
+    /// all their work; then disconnects. An agent that is lost now does not prevent this for the
+    /// others.
     ///
     /// # Errors
     /// [`Kind::Io`] when all are gone.

@@ -194,7 +194,7 @@ fn left(deadline: Instant) -> Result<Duration> {
     }
 }
 
-/// Goes on after a timeout or a signal: the deadline decides.
+/// Ignores a timeout or a signal: the deadline decides.
 fn retry(error: io::Error) -> Result<()> {
     let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut, io::ErrorKind::Interrupted];
     match kinds.contains(&error.kind())

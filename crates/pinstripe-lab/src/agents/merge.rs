@@ -1,8 +1,9 @@
 //! The parts of several machines in one run as the run of all of them.
 //!
-//! Rates add up, as each machine saw them; of anything else the worst machine counts: a time is that of
-//! the last to be done. What all moved from the first beginning to the last end is told beside it,
-//! because a sum of rates is true only while all are at work.
+//! Rates add up, as each machine measured them. For anything else the worst machine counts: a time
+//! is that of the last machine to finish. The rate of all bytes from the first beginning to the
+//! last end is reported as well, because a sum of rates is valid only while all machines are
+//! working.
 //!
 //! Never here: a clock, and a judgement of what machines measured.
 
@@ -13,7 +14,7 @@ use pinstripe_stats::Better;
 use crate::guard::Disturbance;
 use crate::result::{Measured, Metric, Note, Part, Run, Sample};
 
-/// The share of the shortest part by which beginnings may lie apart.
+/// The greatest difference between beginnings, as a share of the shortest part.
 const APART: f64 = 0.1;
 
 /// Whether values of a unit, or figures of a name, add up.
@@ -109,7 +110,7 @@ impl Span {
 
 fn disturbances(parts: &[Part], span: &Span, names: &[String]) -> Vec<Disturbance> {
     let name = |part: &Part| names.get(part.host).map_or("?", |it| it.as_str());
-    // Who is missing first: it is what decides.
+    // Missing machines come first, because they decide the outcome.
     let mut ordered: Vec<&Part> = parts.iter().collect();
     ordered.sort_by_key(|part| part.run.is_some());
     let mut found = Vec::new();

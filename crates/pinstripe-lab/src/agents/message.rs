@@ -1,11 +1,11 @@
-//! What a coordinator and an agent say to each other: JSON in the frames of [`frame`](super::frame).
+//! The messages between a coordinator and an agent: JSON in the frames of [`frame`](super::frame).
 //!
-//! A coordinator asks one thing at a time, and the agent answers it, with success or a failure. Beside
-//! that both say every second that they are there, clocks are asked for at any time, and
-//! [`AgentRequest::Stop`] ends what the agent does.
+//! A coordinator makes one request at a time, and the agent answers it, with success or a failure.
+//! In addition, both send a heartbeat every second, clocks may be requested at any time, and
+//! [`AgentRequest::Stop`] ends the agent's work.
 //!
-//! Invariants: what is decoded is bounded: names, numbers of things, and histograms, which are larger
-//! in memory than as text. What an agent says of a run is only ever shown and added up.
+//! Invariants: decoded data is bounded: names, numbers of items, and histograms, which are larger
+//! in memory than as text. An agent's report on a run is only shown and added up.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use serde::de::DeserializeOwned;
@@ -47,7 +47,7 @@ pub enum AgentRequest {
         order: u64,
         /// When, by the agent's clock that is never set back.
         at_ns: u64,
-        /// Whether it is a run to warm up, of which nothing is kept.
+        /// Whether it is a warm-up run, whose results are discarded.
         is_warm_up: bool,
     },
     /// The result of the run is to be checked.
@@ -126,7 +126,7 @@ pub enum AgentReply {
     Ran {
         /// When it began, by the agent's clock that is never set back.
         began_ns: u64,
-        /// What was measured; none of one to warm up.
+        /// The measured run; `None` for a warm-up.
         run: Option<Box<Run>>,
     },
     /// It could not be done.
@@ -139,7 +139,7 @@ pub enum AgentReply {
 pub struct Planned {
     /// The program and its version.
     pub program: String,
-    /// The name by which the machine calls itself.
+    /// The machine's own name.
     pub name: String,
     /// The machine and the places that will be measured.
     pub fingerprint: Fingerprint,
@@ -149,7 +149,7 @@ pub struct Planned {
     pub variants: Vec<Variant>,
     /// Whether values are found by counting.
     pub is_exact: bool,
-    /// What will be made and overwritten, for people.
+    /// Descriptions of the files and devices that will be made and overwritten.
     pub intents: Vec<String>,
     /// Notes on all results, for people.
     pub notes: Vec<String>,

@@ -1,9 +1,9 @@
-//! What the owner of a machine lets coordinators do on it: cases in some directories, and nothing else
-//! unless it was named.
+//! The actions that the owner of a machine permits to coordinators: cases in some directories, and
+//! nothing else unless it was named.
 //!
-//! Invariants: every path that a case is given lies, with all links followed, within a directory of the
-//! agent; a device or a pool of Ceph was named when the agent was started; no other program is run, no
-//! file system is made or mounted.
+//! Invariants: every path given to a case is within a directory of the agent, after all links are
+//! resolved; a device or a Ceph pool was named when the agent was started; no other program is run,
+//! no file system is made or mounted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,8 @@ impl Permits {
     /// Cases in these directories, on these devices and in these pools of Ceph.
     ///
     /// # Errors
-    /// [`Kind::Usage`] without a directory, and for what is none; as the system says.
+    /// [`Kind::Usage`] without a directory, and for a path that is not a directory; as the system
+    /// reports.
     pub fn new(
         dirs: &[PathBuf],
         devices: Vec<PermittedDevice>,

@@ -1,5 +1,5 @@
-//! A coordinator's connection to one agent: a thread that reads, one that says every second that the
-//! coordinator is there, and what is known of the machine.
+//! A coordinator's connection to one agent: a thread that reads, one that sends a heartbeat every
+//! second, and the facts known about the machine.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -50,7 +50,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// An agent with a connection, whose messages are told with its number. `over` ends the beat.
+    /// An agent with a connection; its messages are delivered with its number. `over` ends the
+    /// heartbeat.
     pub fn new(
         number: usize,
         address: &str,

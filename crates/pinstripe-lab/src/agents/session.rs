@@ -43,7 +43,7 @@ pub(crate) struct AgentSession<'a> {
     permits: &'a Permits,
     /// The program and its version.
     program: &'a str,
-    /// Ends what goes on.
+    /// Ends the work in progress.
     stop: &'a Stop,
     live: Arc<Live>,
     work: Option<Work>,
@@ -61,11 +61,11 @@ struct Work {
 }
 
 impl AgentSession<'_> {
-    /// Serves a coordinator until it has gone. `began` is told the name of each case.
+    /// Serves a coordinator until it disconnects. `began` receives the name of each case.
     ///
     /// # Errors
-    /// Why the session ended, where the coordinator did not close it with nothing left to do; what could
-    /// not be removed.
+    /// The reason for the end of the session, unless the coordinator closed it with no work left;
+    /// files that could not be removed.
     pub fn serve(
         link: &Link,
         permits: &Permits,
@@ -226,8 +226,8 @@ fn out_of_turn(what: &str) -> Error {
     Error::new(Kind::Usage, format!("the coordinator cannot {what} now"))
 }
 
-/// Reads what the coordinator says, until it says no more, and why that was. What goes on is told to end
-/// then.
+/// Reads the coordinator's messages until there are no more, and returns the reason. Then it stops
+/// the work in progress.
 fn read(link: &Link, stop: &Stop, asks: SyncSender<AgentRequest>) -> Error {
     let turn = || -> Result<()> {
         let (payload, came) = link.receive(SILENCE)?;

@@ -1,4 +1,4 @@
-//! Moments of this process as numbers that another machine can be told.
+//! Moments of this process as numbers that can be sent to another machine.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -47,11 +47,11 @@ impl Token {
     /// Reads a token from a file.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for a file that others may read or write, that belongs to another user, that
-    /// is none, or whose token is too short; otherwise as the system says.
+    /// [`Kind::Refused`] if others may read or write the file, if it belongs to another user, if it
+    /// is not a regular file, or if its token is too short; otherwise as the system reports.
     pub fn read(path: &Path) -> Result<Token> {
         let failed = |error| Error::io("cannot read the token", path, error);
-        // A FIFO must not hold the program up before it is seen that it is none of ours.
+        // Opening a FIFO must not block before its type is checked.
         let mut options = fs::OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
