@@ -21,9 +21,9 @@ use crate::run::Live;
 
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: u64 = 64 * KIB;
-/// Of each member's log.
+/// The size of each member's log.
 pub const LOG_BYTES: u64 = 64 * MIB;
-/// Of each member, beside data and log: superblocks and tables.
+/// The bytes on each member in addition to data and log: superblocks and tables.
 pub const TABLE_BYTES: u64 = 8 * MIB;
 
 /// A workload.

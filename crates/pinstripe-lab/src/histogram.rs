@@ -64,7 +64,7 @@ impl Histogram {
     /// Adds all that another one holds.
     pub fn merge(&mut self, other: &Histogram) {
         let _ = self.buckets.add(&other.buckets);
-        // What was read from elsewhere may hold any sum.
+        // Histograms from a file may contain any sum.
         self.sum = self.sum.saturating_add(other.sum);
         self.least = self.least.min(other.least);
         self.most = self.most.max(other.most);

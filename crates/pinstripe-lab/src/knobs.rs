@@ -7,8 +7,8 @@
 //! # question: the figures
 //! OPTION = "VALUE"
 //! ```
-//! Never here: the list of verbs and options, but for those that are [past](PAST). The reader of the
-//! file checks it against its own list.
+//! This module does not contain the list of verbs and options, except for those that are
+//! [past](PAST). The reader of the file checks it against its own list.
 
 use crate::advice::Advice;
 use crate::questions::{self, Question, RECORDER};
@@ -19,7 +19,7 @@ pub const VERSION: i64 = 1;
 /// A setting of a verb.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knob {
-    /// Of which verb: `split`, `array create`.
+    /// The verb: `split`, `array create`.
     pub verb: String,
     /// The option without dashes.
     pub option: String,

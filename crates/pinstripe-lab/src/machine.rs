@@ -22,7 +22,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine of which nothing is known, as in results of another program.
+    /// An unknown machine, as in results of another program.
     pub fn unknown() -> Machine {
         let unknown = || "unknown".to_owned();
         Machine { processor: unknown(), cores: 0, memory_bytes: 0, kernel: unknown() }

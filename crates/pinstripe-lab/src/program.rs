@@ -18,17 +18,19 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs a program without input. It ends with us at the latest, whatever we end by.
+/// Runs a program without input. It ends with this process at the latest, however this process
+/// ends.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when it is not there, [`Kind::Interrupted`] after a stop, with the program
-/// ended; a program that fails is none.
+/// [`Kind::NotFound`] if the program is missing, [`Kind::Interrupted`] after a stop, with the
+/// program ended; a program that fails is not an error.
 pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     let is_stopped = || live.is_stopped();
     let limits =
         ProgramLimits { deadline: None, is_stopped: Some(&is_stopped), ends_with_caller: true };
     let ran = process::run(command, b"", &limits)?;
-    // What it says of an end that was ours, or that a ^C brought it beside us, is no news.
+    // After a stop or a ^C, which reaches the program as well, its messages about its end are
+    // irrelevant.
     live.check()?;
     let stopped = || Error::new(Kind::Interrupted, "killed by a stop that was taken back");
     Ok(Ran { status: ran.status.ok_or_else(stopped)?, out: ran.out, err: ran.err })

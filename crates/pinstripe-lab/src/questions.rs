@@ -1,7 +1,7 @@
-//! The questions whose answers are options of verbs, with what each verb does when it is told
-//! nothing: that is what every answer is held against.
+//! The questions whose answers are options of verbs, with the default of each verb: every answer is
+//! compared with it.
 //!
-//! Never here: answers, and questions that no option depends on.
+//! This module contains neither answers nor questions that no option depends on.
 
 /// The question of `stripe`.
 pub const ALL_LOADS: &str = "an array under all loads";
@@ -38,8 +38,8 @@ const fn question(
     Question { case, text, setting, verb, option, usual }
 }
 
-/// All of them. What is measured of one file says nothing of the strips of a store or the chunks
-/// of an array: no question is about these.
+/// All questions. Measurements of one file do not apply to the strips of a store or the chunks of
+/// an array: no question is about these.
 pub const ALL: [Question; 7] = [
     question("quick", ["write 1 MiB in order", "policy"], ["split", "policy"], Some("direct")),
     question("quick", ["write 1 MiB in order, direct", "depth"], ["split", "depth"], Some("4")),

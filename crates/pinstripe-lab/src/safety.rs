@@ -1,11 +1,11 @@
 //! The decision whether a device may be overwritten: only if it is not in use, carries no known
 //! format, is blank, and the user has typed its serial number.
 //!
-//! A device that is not blank, though nothing on it is known, passes if the user says that it may be
-//! overwritten all the same; nothing else can be overridden.
+//! A device that is not blank, but has no known format, passes if the user says that it may be
+//! overwritten anyway; nothing else can be overridden.
 //!
-//! Invariant: anything that cannot be found out is a reason to refuse. Never here: writing, and
-//! prompting.
+//! Invariant: anything that cannot be determined is a reason to refuse. This module neither writes
+//! nor prompts.
 
 mod blank;
 mod blkid;
@@ -35,7 +35,7 @@ pub struct SafetyReport {
     pub bytes: u64,
     /// Why it must not be touched; none where nothing speaks against it.
     pub objections: Vec<Objection>,
-    /// Where it carries bytes that are none of a known format; none where it is blank.
+    /// The offset of the first bytes that belong to no known format; `None` for a blank device.
     pub written_at: Option<u64>,
 }
 
@@ -55,9 +55,9 @@ pub enum Objection {
     NoBlockDevice,
     /// It cannot be written to.
     ReadOnly,
-    /// It is mounted, swap, part of an array or a volume, or something stands on it.
+    /// It is mounted, used for swap, part of an array or a volume, or another device uses it.
     InUse(String),
-    /// It has partitions, none of which is in use now.
+    /// It has partitions, and all of them are unused now.
     HasParts(String),
     /// The device below it is in use: its disk by another partition or as a whole, the file or
     /// device behind a loop device by another process.
@@ -89,7 +89,7 @@ impl fmt::Display for Objection {
 }
 
 impl Objection {
-    /// The same of what the device is a part of, or stands on.
+    /// The same objection about the device that contains or backs this one.
     fn of(self, whole: &str) -> Objection {
         match self {
             Objection::InUse(holder) => Objection::WholeInUse(whole.to_owned(), holder),
@@ -101,10 +101,10 @@ impl Objection {
 /// The kernel's mark on the name of a file that was removed.
 const DELETED: &str = " (deleted)";
 
-/// Looks at a device without changing anything.
+/// Examines a device without changing anything.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such thing. What cannot be found out otherwise is an
+/// [`Kind::NotFound`] if the path does not exist. Anything else that cannot be determined is an
 /// objection.
 pub fn examine(path: &Path) -> Result<SafetyReport> {
     let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
@@ -166,7 +166,7 @@ impl SafetyReport {
         }
     }
 
-    /// The same of the disk that it is a part of, but for the table of parts.
+    /// The same for the disk that contains it, except for the partition table.
     fn look_at_whole(&mut self, disk: &Path) {
         let name = disk.display().to_string();
         self.objections.extend(used(holder(disk)).map(|objection| objection.of(&name)));
@@ -208,11 +208,11 @@ impl SafetyReport {
         blank::written_at(&device, self.bytes)
     }
 
-    /// Lets it pass with what the user has said about it, where the serial number may still be
-    /// asked for: one that was given has to be the device's all the same.
+    /// Lets it pass with the user's statements about it, if the serial number may still be
+    /// requested: a given number must match the device anyway.
     ///
     /// # Errors
-    /// Those of [`SafetyReport::allow`], but for a number that was not given.
+    /// Those of [`SafetyReport::allow`], except for a missing number.
     pub fn allow_to_ask(&self, consent: Consent<'_>) -> Result<()> {
         match consent.serial {
             Some(_) => self.allow(consent),
@@ -220,11 +220,11 @@ impl SafetyReport {
         }
     }
 
-    /// Lets it pass with what the user has said about it.
+    /// Lets it pass with the user's statements about it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] with every objection; when it is not blank and may not be overwritten all
-    /// the same; when another number was typed or none.
+    /// [`Kind::Refused`] with every objection; if it is not blank and may not be overwritten
+    /// anyway; if the number is wrong or missing.
     pub fn allow(&self, consent: Consent<'_>) -> Result<()> {
         self.allow_but_for_serial(consent)?;
         match (consent.serial.map(str::trim), &self.serial) {

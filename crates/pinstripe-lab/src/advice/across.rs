@@ -1,11 +1,12 @@
 //! One setting for several loads at once: the case `stripe`.
 //!
-//! Of each load a value's share of the best one is 1 where nothing shows it to be slower, and
-//! otherwise how much slower it is; a value's score is the geometric mean of its shares. The
-//! baseline, which is what there is without setting anything, stays if its score is as good as the
-//! best but for [`NEGLIGIBLE`]; of the others that are, the one whose members move the fewest bytes
-//! is taken. The baseline is decided on where it is shown to keep up with every value in every load;
-//! another value where the baseline is shown to be slower in a load and the value keeps up in all.
+//! For each load, a value's share of the best value is 1 unless it is shown to be slower; otherwise
+//! the share is its relative speed. A value's score is the geometric mean of its shares. The
+//! baseline, which applies without any setting, stays if its score is at most [`NEGLIGIBLE`] below
+//! the best score; otherwise, of the other values within this margin, the one whose members move
+//! the fewest bytes is taken. The baseline is decided on if it is shown to keep up with every value
+//! in every load; another value is decided on if the baseline is shown to be slower in a load and
+//! the value keeps up in all.
 
 use super::{
     Advice, NEGLIGIBLE, OPEN, figure_of, is_settled, is_slower, keeps_up, parameter, unrest,
@@ -18,7 +19,7 @@ const MOVED: [&str; 3] = ["members_read_of_each", "members_written_of_each", "lo
 
 struct Score<'a> {
     value: &'a str,
-    /// Of the best, by all loads.
+    /// The share of the best, over all loads.
     share: f64,
     /// Bytes of all members for each of the user, the mean of all loads.
     moved: f64,
@@ -81,7 +82,7 @@ fn is_shown(of: &[&Variant], to: &[&Variant], counting: Counting) -> bool {
         && pairs().all(|(of, to)| keeps_up(of, to, counting))
 }
 
-/// The one parameter beside the load.
+/// The only parameter in addition to the load.
 fn setting(results: &Results) -> Option<&str> {
     match &results.variants.first()?.parameters[..] {
         [load, setting] if load.name == "load" => Some(&setting.name),

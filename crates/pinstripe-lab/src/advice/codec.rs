@@ -1,10 +1,10 @@
 //! The codec of a split: the case `split`.
 //!
-//! Room is saved only where that costs no time: of the codecs that are shown to keep up with what
-//! `split` does by itself, but for [`NEGLIGIBLE`], that one is advised which writes least, and of
-//! those that write as little the fastest. What `split` does by itself stays where every other codec
-//! is shown not to be better: not to write less in no more time, and not to be faster without
-//! writing more. Where neither is shown, nothing is decided.
+//! Space is saved only if that costs no time: of the codecs that are shown to be at most
+//! [`NEGLIGIBLE`] slower than the default of `split`, the one that writes least is advised, and of
+//! those that write as little the fastest. The default stays if every other codec is shown not to
+//! be better: it does not write less in the same time, and it is not faster without writing more.
+//! If neither is shown, nothing is decided.
 
 use super::{
     Advice, NEGLIGIBLE, OPEN, figure, figure_of, is_settled, is_slower, keeps_up, median,
@@ -66,7 +66,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     })
 }
 
-/// Whether it is shown that a codec is no reason to leave the baseline.
+/// Whether a codec is shown to be no better than the baseline.
 fn is_no_better(it: &Measured<'_>, baseline: &Measured<'_>, counting: Counting) -> bool {
     let (less, more) = (1.0 - NEGLIGIBLE, 1.0 + NEGLIGIBLE);
     let saves_room = it.written < baseline.written * less;

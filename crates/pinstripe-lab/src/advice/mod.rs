@@ -1,15 +1,16 @@
 //! Recommended settings, from measurements: a pure function of results.
 //!
-//! In each group whose variants differ in one setting, variants are held against each other round
-//! by round. The baseline is what the verb does by itself; it stays where it is shown to be as good
-//! as all others but for [`NEGLIGIBLE`]. Where it is shown to be slower, the first of the others
-//! that is shown to be as good as the rest is advised - a cheaper value comes first - or else the
-//! fastest of those that are shown to be faster than the baseline. Where neither is shown, nothing
-//! is decided. Some cases answer one question by several groups or figures; their rules stand
-//! beside: [`across`], [`codec`], [`ring`].
+//! In each group whose variants differ in one setting, variants are compared round by round. The
+//! baseline is the default of the verb; it stays if it is shown to be at most [`NEGLIGIBLE`] worse
+//! than all others. If it is shown to be slower, the first of the others that is shown to be as
+//! good as the rest is advised - a cheaper value comes first - or else the fastest of those that
+//! are shown to be faster than the baseline. If neither is shown, nothing is decided. Some cases
+//! answer one question by several groups or figures; their rules are in [`across`], [`codec`] and
+//! [`ring`].
 //!
-//! Invariants: of fewer than eight rounds there is no advice; what is decided does not contradict
-//! the figures beside it. Never here: names of options of other programs, and files.
+//! Invariants: there is no advice from fewer than eight rounds; a decision does not contradict the
+//! figures shown with it. This module contains no option names of other programs, and accesses no
+//! files.
 
 mod across;
 mod codec;
@@ -22,7 +23,7 @@ use pinstripe_stats as stats;
 use crate::questions;
 use crate::result::{self, Counting, Note, PAIRS_TO_JUDGE, Results, Standing, Standings, Variant};
 
-/// A share by which something may be slower without being passed over.
+/// The share by which a variant may be slower and still count as equally good.
 pub const NEGLIGIBLE: f64 = stats::AS_GOOD;
 
 /// The end of evidence that shows nothing.
@@ -96,7 +97,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     })
 }
 
-/// What is shown to be the one to take, and what else has to be said; none where nothing is.
+/// The variant that is shown to be the best choice, with remarks; `None` if nothing is shown.
 fn choose(
     variants: &[&Variant],
     standings: &Standings,
@@ -122,8 +123,8 @@ fn choose(
     Some((best.0, "; which of those nearest to it is the best was too close to decide"))
 }
 
-/// Whether the figures beside it speak against a variant: another one is faster by more than can be
-/// neglected.
+/// Whether the figures contradict the choice of a variant: another one is faster by more than a
+/// negligible amount.
 fn is_contradicted(variants: &[&Variant], at: usize, counting: Counting) -> bool {
     let is_ahead = |it: &&Variant| {
         let found = counting.paired(it, variants[at]);

@@ -1,10 +1,10 @@
-//! The ring of a stream that is recorded, and how it is written: the case `record-probe`.
+//! The ring of a recorded stream, and the write policy: the case `record-probe`.
 //!
-//! Beside a storm, of the policies by which no stream lost a byte in any run, that one is advised
-//! whose largest need of all runs is the smallest, and a ring of that size. Of equal ones the first
-//! is taken. Not the median: a recording is spoilt by its worst moment. It is decided where every
-//! other policy lost bytes, or needed as much or more in each round. Runs that were disturbed count
-//! for nothing here: it is others' writes that a ring is for.
+//! From the runs during a storm, the policies without any lost byte are considered. The one whose
+//! largest need in all runs is the smallest is advised, with a ring of that size; of equal ones the
+//! first. The median does not count: a recording is spoilt by its worst moment. It is decided if
+//! every other policy lost bytes, or needed as much or more in each round. Disturbed runs do not
+//! count here, because the writes of other programs determine the ring's size.
 
 use super::{Advice, OPEN, figures_of, is_settled, parameter};
 use crate::questions::RECORD;

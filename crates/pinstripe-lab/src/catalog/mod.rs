@@ -27,7 +27,7 @@ pub use workload::{NODES, ROWS, RowStream, STREAMS, Workload};
 use crate::io::at_once;
 use crate::run::Live;
 
-/// Members of the store, one of which may be lost.
+/// Members of the store; it tolerates the loss of one.
 pub const MEMBERS: usize = 4;
 
 /// The cost of writing streams.
@@ -35,11 +35,11 @@ pub const MEMBERS: usize = 4;
 pub struct WriteCost {
     /// From rows in memory to snapshots that are synced.
     pub seconds: f64,
-    /// Bytes that stand on the members.
+    /// Bytes stored on the members.
     pub bytes: u64,
 }
 
-/// An empty store in the place of whatever is there.
+/// Makes an empty store, replacing anything at this path.
 ///
 /// # Errors
 /// As the system says.
@@ -112,10 +112,10 @@ fn write_stream(
     commit_stream(store, index, monitor, &mut fill, &host, number, 0)
 }
 
-/// Writes one snapshot of a source of its own, so many days after the first.
+/// Writes one snapshot of a separate source, this many days after the first.
 ///
 /// # Errors
-/// Whatever ends a backup.
+/// Errors that end a backup.
 pub fn commit_stream(
     store: &Store,
     index: &Index<'_>,

@@ -142,7 +142,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Makes a catalogue of so many rows, with as many distinct objects for each as the whole has.
+    /// Makes a catalogue of this many rows, with the same ratio of distinct objects as the full
+    /// one.
     pub fn make(rows: usize, seed: u64) -> Workload {
         let mut random = Random(seed);
         let objects = (rows as f64 * OBJECTS as f64 / ROWS as f64).round() as usize;

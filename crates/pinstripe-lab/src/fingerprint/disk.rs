@@ -18,9 +18,9 @@ pub struct DiskDescription {
     /// The version of its maker's program in it.
     #[serde(default)]
     pub firmware: Option<String>,
-    /// Tells it from others of its sort without its serial number: `#` and eight hex digits made of
-    /// that, too few to find the number by. Results of older form have the number itself, of which
-    /// it is made then.
+    /// Distinguishes the disk from others of the same model without its serial number: `#` and
+    /// eight hex digits derived from it, too few to recover the number. Results of an older format
+    /// have the number itself; then the digits are derived on reading.
     #[serde(default, alias = "serial", deserialize_with = "identity")]
     pub identity: Option<String>,
     /// Its length in bytes.

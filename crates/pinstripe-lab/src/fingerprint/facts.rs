@@ -1,4 +1,4 @@
-//! A fingerprint as named facts, so that two of them can be held against each other.
+//! A fingerprint as named facts, so that two fingerprints can be compared.
 
 use std::collections::BTreeMap;
 

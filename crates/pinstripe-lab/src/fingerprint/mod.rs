@@ -67,7 +67,7 @@ impl Fingerprint {
         Self::below(Path::new("/"), places)
     }
 
-    /// The same of what lies below another root.
+    /// The same for a system below another root.
     fn below(root: &Path, places: &[PathBuf]) -> Self {
         let host = text(root, "etc/machine-id")
             .map(|id| format!("{:016x}", twox_hash::XxHash3_128::oneshot(id.as_bytes()) as u64));
@@ -127,7 +127,7 @@ pub(crate) fn disk_number_of(path: &Path) -> Option<(u32, u32)> {
     numbers(number).or_else(|| numbers(number_of(&mount_of(root, path, number)?.source)?))
 }
 
-/// The mount of a path, but for a device, which is on none.
+/// The mount of a path; `None` for a block device.
 fn mount_of(root: &Path, path: &Path, (major, minor): (u32, u32)) -> Option<MountInfo> {
     let is_block_device = fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
     let path = fs::canonicalize(path).ok().filter(|_| !is_block_device)?;

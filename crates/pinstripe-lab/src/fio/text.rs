@@ -1,5 +1,5 @@
-//! The JSON among what fio prints: notes, warnings and its progress stand before it, behind it and
-//! in it.
+//! Extracts the JSON from fio's output: notes, warnings and progress come before it, after it and
+//! within it.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use serde_json::Value;

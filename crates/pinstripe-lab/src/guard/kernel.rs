@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelThreads(BTreeMap<u32, u64>);
 
-/// Whose children they are: kthreadd.
+/// The parent of kernel threads: kthreadd.
 const PARENT: &str = "2";
 
 impl KernelThreads {

@@ -22,9 +22,9 @@ pub use reading::{DiskTransfer, Pressure, Reading};
 /// Shares are of one: 0.2 is 20 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Processor time of others, of all processors' time. A fifth of the time moves results by some
-    /// percent on few processors, and less on many. What is niced or of the idle class counts for a
-    /// quarter.
+    /// Processor time of other processes, as a share of all processors' time. A fifth of the time
+    /// changes results by some percent on few processors, and less on many. Processes that are
+    /// niced or in the idle class count for a quarter.
     pub others_cpu: f64,
     /// Processor time that the hypervisor gave to other machines.
     pub steal: f64,
@@ -108,7 +108,7 @@ impl Guard {
         Reading::take(&self.root, self.device)
     }
 
-    /// The counters now, without looking at every task.
+    /// The counters now, without a pass over every task.
     pub fn glance(&self) -> Reading {
         Reading::glance(&self.root, self.device)
     }
@@ -144,7 +144,8 @@ impl Guard {
         found.0
     }
 
-    /// The disturbances of a run between two readings, of which `own` was its own doing.
+    /// The disturbances of a run between two readings. `own` is the share that the run itself
+    /// caused.
     pub fn judge(&self, before: &Reading, after: &Reading, own: OwnUsage) -> Vec<Disturbance> {
         let mut found = Findings::default();
         let limits = &self.limits;

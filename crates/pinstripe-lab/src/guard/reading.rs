@@ -1,4 +1,4 @@
-//! The kernel's counters at one moment, and what two readings say of the time between them.
+//! The kernel's counters at one moment, and the activity between two readings.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct DiskTransfer {
     pub written_bytes: u64,
 }
 
-/// The counters at one moment; what the kernel does not have is none.
+/// The counters at one moment; `None` for a counter that the kernel lacks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// When.
@@ -68,7 +68,7 @@ impl Reading {
         Reading { idle_class: IdleTasks::read(root), ..Reading::glance(root, device) }
     }
 
-    /// The same without looking at every task, which takes some milliseconds.
+    /// The same without a pass over every task, which takes some milliseconds.
     pub fn glance(root: &Path, device: Option<(u32, u32)>) -> Self {
         let text = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
         let memory = text("proc/meminfo");
@@ -189,7 +189,7 @@ fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// Of all processors together (x86).
+/// The throttle counts of all processors together (x86).
 fn throttles(root: &Path) -> Option<u64> {
     let cpus = fs::read_dir(root.join("sys/devices/system/cpu")).ok()?.flatten();
     let counts = cpus.filter_map(|cpu| {

@@ -50,10 +50,10 @@ impl FetchSource for Units {
 }
 
 impl AheadDevice {
-    /// Nothing of the device is in memory. It is read by units of this length.
+    /// An empty cache over the device, which is read in units of this length.
     ///
     /// # Errors
-    /// Those of asking for its length.
+    /// Errors of reading its length.
     pub fn new(device: SharedDevice, unit_bytes: u64) -> Result<Self> {
         let bytes = device.len()?;
         let total = u64::from(WINDOW) * unit_bytes;

@@ -13,14 +13,14 @@ use super::at_once;
 
 /// The time for one request.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The namespace of the pool, unless told otherwise: nothing of others is in it.
+/// The default namespace in the pool: it contains no objects of other programs.
 const NAMESPACE: &str = "pinstripe-lab";
 /// Threads that remove objects at the end.
 const REMOVERS: usize = 16;
 /// The alignment that means none.
 const ALIGN_BYTES: u32 = 1;
 
-/// What is done with an object: its name, the place in it, and the part of the caller's range.
+/// An operation on an object: its name, the offset in it, and the part of the caller's range.
 type Act<'a> = &'a mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>;
 
 /// Equal objects, one behind the other. They are removed when it is dropped.
@@ -33,8 +33,8 @@ pub struct CephDevice {
 }
 
 impl CephDevice {
-    /// A device without bytes in `POOL` or `POOL/NAMESPACE`, by objects of this length. Those of
-    /// another number are other objects.
+    /// A device without bytes in `POOL` or `POOL/NAMESPACE`, as objects of this length. Devices
+    /// with different numbers have different objects.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] without librados; those of connecting.
@@ -60,7 +60,7 @@ impl CephDevice {
         format!("{}.{number:08}", self.prefix)
     }
 
-    /// Calls `act` with each object that a range lies in, the place in it, and the part of the range.
+    /// Calls `act` for each object in a range, with the offset in it and the part of the range.
     fn each(&self, offset: u64, length: usize, act: Act<'_>) -> Result<()> {
         let mut done = 0;
         while done < length {

@@ -14,11 +14,11 @@ pub enum Content {
     Noise,
     /// Zeros: many file systems and disks do not write them at all.
     Zeros,
-    /// Of each 4 KiB this many percent zeros, the rest noise.
+    /// In each 4 KiB this percentage is zeros, the rest is noise.
     PartZeros(u8),
 }
 
-/// Bytes that are made alike, and of which each has a mark of its own.
+/// Bytes generated in the same way; each unit has a mark of its own.
 const UNIT: usize = 4096;
 const MARKED: usize = 512;
 

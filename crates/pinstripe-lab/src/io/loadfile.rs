@@ -66,9 +66,9 @@ pub enum FileAction {
     Deltree(String),
     /// Makes a directory.
     Mkdir(String),
-    /// Looks at a path.
+    /// Reads the attributes of a path.
     Look(String),
-    /// Looks at an open file.
+    /// Reads the attributes of an open file.
     LookAt(u32),
     /// Looks how much room there is.
     Room,
@@ -76,9 +76,9 @@ pub enum FileAction {
     Touch(u32),
     /// Looks in a directory for names like a pattern, which may have wildcards.
     Find(String, String),
-    /// Writes so many bytes at an offset.
+    /// Writes this many bytes at an offset.
     Write(u32, u64, usize),
-    /// Reads so many bytes at an offset.
+    /// Reads this many bytes at an offset.
     Read(u32, u64, usize),
     /// Locks or unlocks a range (start, bytes).
     Lock(u32, u64, u64, bool),
@@ -86,7 +86,8 @@ pub enum FileAction {
     Flush(u32),
 }
 
-/// Of NTCreateX, as SMB has them: a directory; made where missing; emptied.
+/// Values of NTCreateX, as in SMB: the option for a directory; the dispositions that create a
+/// missing file; those that truncate.
 const DIRECTORY: u64 = 1;
 const MAKES: [u64; 3] = [2, 3, 5];
 const TRUNCATES: [u64; 2] = [4, 5];
@@ -94,7 +95,7 @@ const TRUNCATES: [u64; 2] = [4, 5];
 /// Reads a load file.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with the line that is none.
+/// [`Kind::Corrupt`] with the number of an invalid line.
 pub fn parse(text: &str) -> Result<Vec<LoadOperation>> {
     let mut operations = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -137,7 +138,7 @@ fn operation(line: &str) -> Option<LoadOperation> {
                     is_directory: options & DIRECTORY != 0,
                     makes: MAKES.contains(&disposition),
                     truncates: TRUNCATES.contains(&disposition),
-                    // What is not to succeed has no handle, or one that means nothing.
+                    // An operation that is expected to fail has no handle, or a meaningless one.
                     handle: handle(3).unwrap_or(u32::MAX),
                 },
             )
@@ -167,7 +168,7 @@ fn operation(line: &str) -> Option<LoadOperation> {
     Some(LoadOperation { kind, act, succeeds })
 }
 
-/// Words with blanks between them; what stands in quotes is one.
+/// Words separated by blanks; a quoted text is one word.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (number, part) in line.split('"').enumerate() {

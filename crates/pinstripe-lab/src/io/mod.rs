@@ -48,7 +48,7 @@ pub enum Engine {
 /// When and how it is waited until bytes are durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syncing {
-    /// After so many requests, of all threads together; never where none.
+    /// The number of requests between syncs, of all threads together; `None` for never.
     pub every: Option<u64>,
     /// At the end, when all requests are done.
     pub at_end: bool,
@@ -74,7 +74,7 @@ pub struct Job {
     pub threads: usize,
     /// Requests of each thread at a time, with [`Engine::Uring`].
     pub depth: usize,
-    /// It ends after so many requests,
+    /// It ends after this number of requests,
     pub requests: Option<u64>,
     /// or after this time, whichever comes first.
     pub time: Option<Duration>,
@@ -86,7 +86,7 @@ pub struct Job {
     pub seed: u64,
     /// Requests per second, of all threads together; as fast as they go where none.
     pub rate: Option<f64>,
-    /// So many requests ahead of each the kernel is told of what will be read, with
+    /// The number of requests for which the kernel is advised ahead of each request, with
     /// [`Engine::Psync`].
     pub ahead: u64,
 }

@@ -1,9 +1,9 @@
 //! Plays a load file by several clients at once, each in a directory of its own, and times every
 //! operation.
 //!
-//! An operation that is still going on when the time is over is waited for and counts with all of
-//! its time, so that the longest stall is never cut off. What does not end as the load file says is
-//! counted, and nothing else: file systems differ. Only a full or broken disk ends it.
+//! An operation in progress when the time is over is awaited and counts with all of its time, so
+//! that the longest stall is never cut off. An operation that does not end as the load file says is
+//! only counted: file systems differ. Only a full or broken disk ends the replay.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -37,7 +37,7 @@ pub struct Replay {
     pub seconds: f64,
 }
 
-/// Plays a load by so many clients for so long, again and again.
+/// Replays a load with this many clients, repeatedly, for this time.
 ///
 /// # Errors
 /// A full or broken disk; an interrupt.
@@ -182,14 +182,14 @@ fn open_directory(path: &Path, makes: bool) -> io::Result<File> {
 fn open_file(path: &Path, makes: bool, truncates: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     match options.read(true).write(true).create(makes).truncate(truncates).open(path) {
-        // What is opened to be looked at may be a directory as well.
+        // A path opened for its attributes may also be a directory.
         Err(error) if error.kind() == ErrorKind::IsADirectory => File::open(path),
         other => other,
     }
 }
 
-/// Looks for a name like a pattern: a directory is listed to its end, as a client wants all of it.
-/// Without a wildcard it is a look at one path.
+/// Finds a name that matches a pattern: a directory is listed to its end, as a client wants all of
+/// it. Without a wildcard, only the attributes of one path are read.
 fn find(folder: &Path, pattern: &str) -> io::Result<()> {
     if !pattern.contains(['*', '?', '<', '>']) {
         return fs::symlink_metadata(folder.join(pattern)).map(drop);
@@ -202,8 +202,8 @@ fn find(folder: &Path, pattern: &str) -> io::Result<()> {
     if has_found { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Whether a name is like a pattern of SMB, where case means nothing: `*` and `<` stand for any
-/// characters, `?` and `>` for one (MS-FSCC, 2.1.4.4, but for what it says of dots).
+/// Whether a name matches an SMB pattern, ignoring case: `*` and `<` match any characters, `?` and
+/// `>` match one (MS-FSCC, 2.1.4.4, without its rules for dots).
 fn is_like(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern, name) {
         ([], []) => true,

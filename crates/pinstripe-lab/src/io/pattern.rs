@@ -49,7 +49,7 @@ pub struct Request {
 }
 
 impl Pattern {
-    /// The `n`-th request, from 0, over so many blocks.
+    /// The `n`-th request, from 0, over `blocks` blocks.
     pub fn request(&self, n: u64, blocks: u64, seed: u64) -> Request {
         let block = match self.order {
             Order::Sequential => n % blocks,
@@ -61,7 +61,7 @@ impl Pattern {
         let is_write = match self.direction {
             Direction::Read => false,
             Direction::Write => true,
-            // So that of every so many requests exactly the share is reads.
+            // Spreads reads evenly: after any number of requests, their share is exact.
             Direction::Mixed(reads) => {
                 ((n + 1) as f64 * reads).floor() <= (n as f64 * reads).floor()
             }

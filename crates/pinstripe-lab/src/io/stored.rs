@@ -98,7 +98,7 @@ pub fn packs_of(member: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What is at a path below a directory.
+/// The node at a path below a directory.
 fn find_below(tree: &SnapshotTree, directory: u64, path: &[u8]) -> Result<Node> {
     let mut node = tree.node(directory)?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {

@@ -26,14 +26,14 @@ pub struct Target {
 pub struct Area {
     targets: Vec<Target>,
     target_bytes: u64,
-    /// Blocks lie on one target after the other in turn, not on each as far as it goes.
+    /// Blocks are striped over the targets in turn, instead of filling one target after the other.
     is_striped: bool,
 }
 
 /// Bytes written at a time while files are made.
 const FILL_BYTES: usize = 1 << 20;
 
-/// The kernel takes no more of one advice than its read-ahead, 128 KiB unless told otherwise
+/// The kernel limits one advice to its read-ahead, 128 KiB by default
 /// (`force_page_cache_ra` in mm/readahead.c).
 const ADVICE_BYTES: u64 = 128 << 10;
 

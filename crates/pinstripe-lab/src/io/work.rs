@@ -14,11 +14,11 @@ use super::{Area, Done, Engine, Job, Request};
 use crate::histogram::Histogram;
 use crate::run::Live;
 
-/// Carries out a job on an area, and says what became of it.
+/// Carries out a job on an area, and returns its figures.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a job that makes no sense; [`Kind::Interrupted`] when it was asked to stop;
-/// otherwise those of the device: the first ends it all.
+/// [`Kind::Usage`] for an inconsistent job; [`Kind::Interrupted`] after a stop request; otherwise
+/// those of the device: the first error ends the job.
 pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
     job.check(area)?;
     let shared = Shared {
@@ -141,8 +141,8 @@ impl Shared<'_> {
         self.job.rate.map(|rate| began + Duration::from_secs_f64(n as f64 / rate))
     }
 
-    /// Tells the kernel what will be read, so that it knows of `ahead` requests beyond this one. Of
-    /// each request it is told once.
+    /// Advises the kernel about future reads, so that it knows `ahead` requests beyond this one.
+    /// Each request is advised once.
     fn advise(&self, n: u64) {
         let ahead = self.job.ahead;
         let first = if n == 0 { 1 } else { n + ahead };
@@ -155,7 +155,8 @@ impl Shared<'_> {
         }
     }
 
-    /// The follow-up of a request, beside its own time.
+    /// Accounts for a request: its bytes, and the steps that follow it, in addition to its own
+    /// time.
     fn account(&self, n: u64, request: Request, time: Duration, done: &mut Done) -> Result<()> {
         let bytes = self.job.pattern.block_bytes as u64;
         done.requests += 1;

@@ -6,7 +6,7 @@
 use pinstripe_base::error::Result;
 use pinstripe_io::device::Device;
 
-/// The bytes read whole at either end.
+/// The bytes read completely at either end.
 const END_BYTES: u64 = 1 << 20;
 /// The samples between the two.
 const SAMPLES: u64 = 64;

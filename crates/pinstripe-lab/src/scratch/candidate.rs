@@ -44,15 +44,15 @@ impl Maker {
 }
 
 impl FsCandidate {
-    /// A file system as it is made and mounted unless told otherwise.
+    /// A file system with default options for making and mounting it.
     pub fn plain(kind: &'static FileSystem) -> Self {
         FsCandidate { kind, making: Vec::new(), mounting: Vec::new() }
     }
 
-    /// Candidates with `;` between them.
+    /// Parses candidates, separated by `;`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for one that is none.
+    /// [`Kind::Usage`] for an invalid candidate.
     pub fn list(text: &str) -> Result<Vec<FsCandidate>> {
         let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
         let found = parts.map(str::parse).collect::<Result<Vec<_>>>()?;

@@ -19,7 +19,7 @@ pub struct FileSystem {
     /// The options that keep it from discarding the blocks of an image, which would make holes in
     /// it.
     pub keeping_blocks: &'static [&'static str],
-    /// Mount options without which it goes on making itself while it is measured.
+    /// Mount options without which it continues its initialisation during the measurement.
     pub settled: &'static [&'static str],
     /// Mount options that keep it from discarding the blocks of an image.
     pub without_discard: &'static [&'static str],

@@ -61,10 +61,10 @@ impl Scratch {
         Ok(Scratch::Image(Image::make(dir, bytes, live)?))
     }
 
-    /// A device that its owner has allowed to be overwritten, which is looked at once more.
+    /// A device that its owner has allowed to be overwritten, which is examined again.
     ///
     /// # Errors
-    /// [`Kind::Refused`] where something speaks against it by now.
+    /// [`Kind::Refused`] if there is an objection now.
     pub fn device(path: &Path) -> Result<Scratch> {
         let failed = |error| Error::io("cannot open", path, error);
         // By its own name, since links may be put on another device meanwhile, and open from now
@@ -168,7 +168,7 @@ impl Scratch {
         Err(Error::new(Kind::Io, what).at(self.path()).advice(advice))
     }
 
-    /// Mounts what is on it, with nothing of it in the page cache.
+    /// Mounts its file system, with none of its data in the page cache.
     ///
     /// # Errors
     /// Those of [`Mounted::new`].

@@ -6,7 +6,7 @@ const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 const FLAT: f64 = 0.02;
 
 /// `▁▂▁│▇█▇`: a step for each value, from the lowest to the highest of them, with a bar before each
-/// place in `breaks`. Of many values the last `most`.
+/// place in `breaks`. Only the last `most` values are shown.
 pub fn spark(values: &[f64], breaks: &[usize], most: usize) -> String {
     let first = values.len().saturating_sub(most);
     let shown = &values[first..];

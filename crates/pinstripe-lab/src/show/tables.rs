@@ -42,8 +42,8 @@ pub fn table(results: &Results) -> Table {
     table
 }
 
-/// `block-size 4K, total-size 8.0 MiB`: parameters of a case; a size that was typed as a number of
-/// bytes is told in the unit that people read.
+/// `block-size 4K, total-size 8.0 MiB`: parameters of a case; a size that was given as a number of
+/// bytes is shown in a readable unit.
 pub fn parameters_text(case: &str, parameters: &[Parameter]) -> String {
     let told = |it: &Parameter| format!("{} {}", it.name, cases::shown_value(case, it));
     parameters.iter().map(told).collect::<Vec<_>>().join(", ")
@@ -149,8 +149,8 @@ pub(super) fn hump_lines(results: &Results) -> Vec<String> {
     results.variants.iter().filter_map(line).collect()
 }
 
-/// `the disk changed by 24 % while it was measured: a short read took 82 to 102 us`; nothing of a
-/// quiet one.
+/// `the disk changed by 24 % while it was measured: a short read took 82 to 102 us`; `None` for a
+/// quiet disk.
 pub(crate) fn mood_text(results: &Results) -> Option<String> {
     let (low, high) = results.disk_mood()?;
     let by = (high / low - 1.0) * 100.0;

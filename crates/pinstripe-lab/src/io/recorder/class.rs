@@ -20,7 +20,7 @@ pub enum SchedulingClass {
 const WHO_PROCESS: libc::c_int = 1;
 const CLASS_REAL_TIME: libc::c_int = 1;
 const CLASS_SHIFT: libc::c_int = 13;
-/// Of 0, the first, to 7.
+/// The I/O priority level, from 0 (first) to 7.
 const LEVEL: libc::c_int = 4;
 
 impl SchedulingClass {

@@ -1,5 +1,5 @@
-//! The same streams by the engine of `pinstripe record`: its rings, its writer, its commits, its
-//! journal. What is measured here is what a take of these settings would say of itself.
+//! The same streams through the engine of `pinstripe record`: its rings, its writer, its commits,
+//! its journal. The figures are those that a take with these settings would report.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,10 +67,11 @@ fn shape(rate: u64) -> Result<StreamShape> {
 }
 
 impl EngineTake {
-    /// Records so many streams in a new directory below `parent`, beside a storm if there is one.
+    /// Records this many streams in a new directory below `parent`, during a storm if there is one.
     ///
     /// # Errors
-    /// Those of the recorder; an interrupt. A loss of samples is none, but any other loss is.
+    /// Those of the recorder; an interrupt. A loss of samples is not an error, but any other loss
+    /// is.
     pub fn record(
         parent: &Path,
         recording: &Recording,

@@ -1,11 +1,11 @@
-//! Streams that come at a fixed rate whatever the disk does, written chunk by chunk, beside a
-//! storm.
+//! Streams that arrive at a fixed rate whatever the disk does, written chunk by chunk, during a
+//! storm of other writes.
 //!
-//! The producers are a clock: by a moment each stream has made `rate` times the time since the
-//! beginning, so that no stall can keep them from producing. A ring is the bytes made and not yet
-//! written; what does not fit into it is lost, and counted. Times count from when a chunk was
-//! whole. Which bytes a chunk has follows from its stream and its place there, so that [`check()`]
-//! can read them again.
+//! The producers are a clock: at any moment each stream has made `rate` times the time since the
+//! beginning, so that no stall can keep them from producing. A ring holds the bytes made but not
+//! yet written; bytes that do not fit are lost, and counted. Times count from the moment at which a
+//! chunk was complete. The bytes of a chunk depend on its stream and its offset only, so that
+//! [`check()`] can verify them.
 
 mod check;
 mod class;
@@ -40,10 +40,9 @@ pub struct Recording {
     pub writers: usize,
     /// The interval at which one more thread makes all streams durable, one after the other.
     pub sync_every: Option<Duration>,
-    /// Of the storm: after so many bytes it begins again from the front.
+    /// The length of the storm's file in bytes; then the storm restarts at its beginning.
     pub storm_bytes: u64,
-    /// After so many it waits until they are durable, so that the disk is busy and not memory
-    /// alone.
+    /// The number of bytes between the storm's syncs, which keep the disk busy and not only memory.
     pub storm_sync_bytes: u64,
     /// The I/O priority of the threads that write streams and make them durable.
     pub class: SchedulingClass,
@@ -90,7 +89,7 @@ pub struct Recorded {
     pub durable_lag: Duration,
     /// Bytes that the storm wrote.
     pub storm_bytes: u64,
-    /// What the recorder's engine says of its writes, where it made them.
+    /// The recorder engine's figures for its writes, if that engine made them.
     pub engine: Option<EngineWrites>,
 }
 
@@ -214,7 +213,7 @@ impl RunState<'_> {
         (at.as_secs_f64() * self.recording.rate as f64) as u64
     }
 
-    /// When a stream has made so many bytes.
+    /// The moment at which a stream has made this many bytes.
     fn moment(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.recording.rate.max(1) as f64)
     }
@@ -304,7 +303,7 @@ impl RunState<'_> {
             }
             next = self.began.elapsed().max(next + every);
         }
-        // What was never durable is as old as the recording.
+        // Data that was never durable has the age of the recording.
         let end = self.began.elapsed();
         let ages = durable.iter().map(|it| end.saturating_sub(self.moment(*it)));
         part.durable_lag = ages.fold(part.durable_lag, Duration::max);
