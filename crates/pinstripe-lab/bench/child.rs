@@ -1,7 +1,8 @@
-//! Runs one program and says what it cost: wall time, processor time, most memory at one time.
+//! Runs one program and reports its cost: wall time, processor time, peak memory.
 //!
-//! A child begins as a copy of us, and Linux keeps that copy's size as the child's least possible
-//! peak. So the lab itself stays small while it measures: nothing is read whole.
+//! A child begins as a copy of this process, and Linux keeps that copy's size as the lower bound of
+//! the child's peak. So the lab itself stays small while it measures: it reads no file completely
+//! into memory.
 
 use std::fs::{self, File};
 use std::io;

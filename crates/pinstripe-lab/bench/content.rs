@@ -76,7 +76,7 @@ pub struct Recipe {
     pub seed: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Of eight files so many are the same in every tree of this size.
+    /// This many of eight files are the same in every tree of this size.
     pub shared_eighths: u64,
 }
 
@@ -113,8 +113,8 @@ pub fn make_tree(work: &Path, recipe: Recipe) -> Result<PathBuf> {
     Ok(root.clone())
 }
 
-/// Makes so many files of `bytes` bytes each below `work`, none like another, in directories of a
-/// thousand, unless they are there; returns where.
+/// Makes `files` different files of `bytes` bytes each below `work`, in directories of a thousand,
+/// unless they exist. Returns their directory.
 pub fn make_small_files(work: &Path, files: u64, bytes: usize) -> Result<PathBuf> {
     const FOLDER: u64 = 1000;
     let root = &work.join(format!("small-{files}-{bytes}"));

@@ -1,8 +1,8 @@
 //! Measures each stage of pinstripe, and pinstripe against other programs: for its developers.
 //!
-//! Beside the lab, whose loads, statistics and tables it takes: what users measure on their own disks
-//! is a case of the lab, and stands here only together with what it is held against, such as other
-//! programs, parts of the library alone, and the figures that were aimed at.
+//! This supplements the lab, whose loads, statistics and tables it uses. Measurements of users' own
+//! disks are cases of the lab; they are here only together with their comparisons, such as other
+//! programs, parts of the library alone, and target figures.
 //!
 //! A case returns tables; this file shows them, saves them, and knows nothing about any case.
 //! Nothing here decides whether a figure is good: tables say what was aimed at and what was met.
@@ -36,7 +36,7 @@ enum OutputFormat {
     Json,
 }
 
-/// What is common to all cases on the command line.
+/// The command-line options common to all cases.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     form: OutputFormat,

@@ -10,9 +10,9 @@ use crate::table::{Align, Cell, Table};
 pub enum Target {
     /// Nothing in particular.
     None,
-    /// At least so many times better than restic.
+    /// At least this many times better than restic.
     Times(f64),
-    /// At most so many times restic's value.
+    /// At most this many times restic's value.
     TimesTheirs(f64),
     /// At most this value.
     AtMost(f64),
@@ -121,7 +121,7 @@ pub fn figure_row(table: &mut Table, what: &str, samples: &[f64], decimals: usiz
     judged_row(table, what, &summary, summary.median, decimals, target);
 }
 
-/// A row of figures, of which one is held against the target.
+/// A row of figures; one of them is compared with the target.
 pub fn judged_row(
     table: &mut Table,
     what: &str,

@@ -102,7 +102,7 @@ impl Tool for Restic {
 pub enum Key {
     /// By a password, as restic's: that costs time with each start.
     Password,
-    /// By a key file, as in the store that pinstripe makes when it is told nothing.
+    /// By a key file, as in a store with default options.
     File,
 }
 

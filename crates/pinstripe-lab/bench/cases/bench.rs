@@ -60,8 +60,8 @@ impl Bench {
         let here = std::env::current_exe().map_err(|error| format!("who am I: {error}"))?;
         let beside = here.parent().unwrap_or(Path::new("."));
         Ok(Bench {
-            // target/lab, beside target/release: a disk, where the temporary directory may be
-            // memory.
+            // target/lab, next to target/release: on a disk, while the temporary directory may be
+            // in memory.
             work: beside.parent().unwrap_or(beside).join("lab"),
             rounds: 3,
             restic: PathBuf::from("restic"),
@@ -92,8 +92,7 @@ impl Bench {
     }
 }
 
-/// Runs a command when nothing of others is left to be written, and says on standard error what it
-/// cost.
+/// Runs a command after all pending writes were synced, and prints its cost on standard error.
 pub fn timed(mut command: Command, logs: &Path, name: &str) -> Result<Cost> {
     rustix::fs::sync();
     let cost = child::run(&mut command, logs, name)?;

@@ -205,7 +205,7 @@ fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The C library beside our LZO, where it is installed and asked for.
+/// The C library to compare our LZO with, if it is installed and requested.
 #[cfg(feature = "lzo-oracle")]
 mod liblzo2 {
     use std::ffi::{c_int, c_ulong, c_void};

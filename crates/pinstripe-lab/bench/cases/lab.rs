@@ -1,5 +1,5 @@
-//! What the lab's own engine costs beside the requests: on a device that does nothing, and on a
-//! file that the page cache has, against fio doing the same.
+//! The cost of the lab's own engine in addition to the requests: on a device that does nothing, and
+//! on a file in the page cache, compared with fio.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,6 @@
-//! The array by its library interface: granules, levels and kinds of members against each other and
-//! against what they are to reach; by NBD beside nbdkit and the disk; a rebuild beside what the members can do.
+//! The array by its library interface: granules, levels and kinds of members compared with each
+//! other and with their targets; by NBD, compared with nbdkit and the disk; a rebuild, compared
+//! with the speed of the members.
 //!
 //! Variants take turns: in each round every granule has its turn on one running array,
 //! which is never stopped or emptied in between.
@@ -52,7 +53,7 @@ struct Settings {
     only: Option<&'static str>,
     /// A directory in memory.
     shm: PathBuf,
-    /// Of each member, for data.
+    /// Data bytes of each member.
     member_bytes: u64,
     fio: PathBuf,
     nbdkit: PathBuf,

@@ -1,4 +1,4 @@
-//! Requests by NBD on a unix socket, beside a server of others: random reads here, writes in
+//! Requests by NBD on a unix socket, compared with another server: random reads here, writes in
 //! `writes.rs`.
 
 use std::path::{Path, PathBuf};
@@ -112,9 +112,9 @@ impl Drop for Guard {
 pub struct Served {
     pub per_second: f64,
     pub mb_per_s: f64,
-    /// Latency of which 50, 99 and 99.9 % are not longer.
+    /// The latencies that 50, 99 and 99.9 % of the requests do not exceed.
     pub millis: [f64; 3],
-    /// Of the server; 0 where it was not asked for.
+    /// Processor time of the server; 0 if it was not measured.
     pub cpu_us_per_mib: f64,
     bytes: f64,
 }

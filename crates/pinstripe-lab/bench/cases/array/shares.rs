@@ -18,11 +18,11 @@ use crate::targets::{Target, figure_row, figures};
 const SHARES: [Option<u64>; 4] = [None, Some(10), Some(30), Some(100)];
 /// Threads that write, each 4 KiB at a time.
 const WRITERS: usize = 2;
-/// The longest that one share is looked at.
+/// The longest observation of one share.
 const WINDOW: Duration = Duration::from_secs(8);
 const REQUEST_BYTES: u64 = 4096;
 
-/// What was seen of one share.
+/// Measurements of one share.
 struct Seen {
     writes_mbs: f64,
     p99_ms: f64,
@@ -133,7 +133,7 @@ fn rate(volume: &Volume) -> f64 {
     while begun.elapsed() < WINDOW {
         match volume.array().status().work {
             Some(work) => done = work.done_bytes,
-            // A look misses the end of what goes on between two of them: a hundredth of a second.
+            // The last sample before the end of the work may be a hundredth of a second old.
             None => break,
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! A member filled, beside what the members can do.
+//! A member filled, compared with the speed of the members.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn sequential(device: &SharedDevice, bytes: u64) -> Result<f64> {
 /// MB/s of each member while one is filled, and while all are checked.
 fn rates(members: Vec<SharedDevice>, new: SharedDevice, bytes: u64) -> Result<[f64; 2]> {
     let volume = start(members, Level::Raid5)?;
-    // What was written just now is other input and output, which slows work down.
+    // The writes just before count as other load, which slows work down.
     std::thread::sleep(Duration::from_millis(500));
     volume.with(|flusher| flusher.fail(1)).map_err(text)?;
     volume.with(|flusher| flusher.remove(1)).map_err(text)?;

@@ -1,5 +1,5 @@
-//! Writes of 1 MiB by NBD, beside a server of others and beside the disk itself: rate, latency and
-//! what they cost the server.
+//! Writes of 1 MiB by NBD, compared with another server and with the disk itself: rate, latency and
+//! the server's processor time.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ const WRITTEN: f64 = 4.0 / 3.0;
 /// Share of what a disk or the other server gives.
 const SHARE: f64 = 0.8;
 const P99_MS: f64 = 40.0;
-/// Processor time beside the other server's.
+/// Processor time relative to the other server's.
 const CPU_TIMES: f64 = 1.5;
 
 pub fn measure(settings: &Settings) -> Result<Table> {
@@ -39,7 +39,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
                 found[theirs].push(match place {
                     "disk" => direct(settings, capacity)?,
                     _ => with_nbdkit(settings, capacity, |socket, server| {
-                        // What was never written costs the other server its memory first.
+                        // On the first write of a block, the other server allocates memory.
                         Fio::writes(settings, socket, capacity).once().run()?;
                         Fio::writes(settings, socket, capacity).run_beside(server)
                     })?,

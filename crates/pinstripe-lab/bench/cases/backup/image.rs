@@ -1,8 +1,8 @@
 //! One huge file, such as a disk image: how it is made, and its table.
 //!
-//! The image is the same in each run on one machine: slabs of 64 MiB, of which 40 MiB are files
-//! of /usr one after the other in path order (from the start again when they end), 12 MiB are
-//! zeros and 12 MiB cannot be compressed.
+//! The image is the same in each run on one machine: slabs of 64 MiB. Each slab has 40 MiB of
+//! concatenated files of /usr in path order (starting again after the last one), 12 MiB of zeros
+//! and 12 MiB of incompressible data.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -58,7 +58,7 @@ fn fill(out: &mut dyn Write, files: &mut Files, slab: [u64; 3], bytes: u64) -> i
     Ok(())
 }
 
-/// The backup of the image beside what each stage could do alone.
+/// The backup of the image, compared with each stage alone.
 pub(super) fn table(costs: &Costs, bytes: u64, limits: &[Limit]) -> Result<Table> {
     let note = format!(
         "{}: slabs of 64 MiB, of which 40 MiB are files of {FILES_FROM}, 12 MiB zeros and 12 MiB \

@@ -44,7 +44,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "codec", work: Some(encode) },
 ];
 
-/// The average chunk of a store that was told nothing else.
+/// The default average chunk of a store.
 const CHUNK_BYTES: u32 = 256 << 10;
 /// Records are closed at this length.
 const RECORD_BYTES: usize = 512 << 10;

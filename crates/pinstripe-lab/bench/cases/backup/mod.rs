@@ -121,7 +121,7 @@ impl Contest {
         let work = settings.bench.work.clone();
         fs::create_dir_all(work.join("logs"))
             .map_err(|error| format!("cannot make {}: {error}", work.display()))?;
-        // The tools first, so that a missing one is told before a tree is unpacked.
+        // The tools first, so that a missing one is reported before a tree is unpacked.
         let restic = settings.bench.restic()?;
         let pinstripe = settings.bench.pinstripe()?;
         let source = match &settings.source {

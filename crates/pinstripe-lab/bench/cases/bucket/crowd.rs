@@ -1,4 +1,4 @@
-//! Four hosts that write one bucket, with gc beside them, against one host alone.
+//! Four hosts that write one bucket while gc runs, compared with one host alone.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,8 +57,8 @@ pub fn measure(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-/// Backs up each tree by a host of its own, all at once, with gc beside where there are several;
-/// the trees per second.
+/// Backs up each tree by a separate host, all at once; with several hosts, gc runs meanwhile.
+/// Returns the trees per second.
 fn rate(settings: &Settings, place: &str, trees: &[PathBuf]) -> Result<f64> {
     let hosts: Vec<HostTool> = (0..=trees.len())
         .map(|number| HostTool::new(settings, &format!("crowd-{number}")))

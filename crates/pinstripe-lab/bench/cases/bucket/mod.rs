@@ -1,9 +1,9 @@
 //! Stores in buckets: a real S3 server behind a proxy that adds a round trip to each request.
 //!
-//! Both tools send to the same server through the same proxy, in the same run; they take turns.
-//! Requests are counted by the proxy, so those of restic are counted as ours are. What is restored
-//! is compared with its source, outside the measured time. Each figure stands beside what it was to
-//! reach, also where it does not.
+//! Both tools send to the same server through the same proxy, in the same run; they take turns. The
+//! proxy counts requests, so both tools are counted alike. Restored data is compared with its
+//! source, outside the measured time. Each figure is shown with its target, also if it misses the
+//! target.
 
 mod crowd;
 mod providers;

@@ -9,7 +9,7 @@ use crate::child;
 use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 
-/// At most so many times what three good ones take.
+/// The greatest time, relative to three good providers.
 const RATIO: f64 = 1.3;
 /// The round trip of the good ones, and of the slow one.
 const GOOD: Duration = Duration::from_millis(30);
@@ -39,7 +39,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-/// Wall seconds of a first backup over so many endpoints; of four, one is slow and one dead.
+/// Wall seconds of a first backup over this many endpoints; of four, one is slow and one dead.
 fn first_backup(
     settings: &Settings,
     source: &std::path::Path,

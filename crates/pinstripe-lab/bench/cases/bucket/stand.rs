@@ -21,7 +21,7 @@ pub struct ProxiedServer {
     pub proxy: Proxy,
 }
 
-/// Whether there is a server to be had.
+/// Whether an S3 server is available.
 #[cfg(test)]
 pub fn has_server() -> bool {
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ impl HostTool {
         command
     }
 
-    /// Forgets what it knows of all stores, caches too.
+    /// Removes its state for all stores, including caches.
     pub fn forget(&self) -> Result<()> {
         trees::remove(&self.home)?;
         std::fs::create_dir_all(&self.home).map_err(|error| error.to_string())

@@ -13,13 +13,13 @@ use crate::table::Table;
 use crate::targets::{Target, compare_row, comparison, plain_row};
 use crate::trees;
 
-/// How the figures of a bucket stand to those of a directory on this machine: at most so many times,
-/// and so many seconds more.
+/// The limits for a bucket relative to a directory on this machine: a factor, and additional
+/// seconds.
 const FIRST: (f64, f64) = (1.5, 3.0);
 const RESTORE: (f64, f64) = (1.3, 1.0);
-/// At least so many times restic's speed.
+/// The least speed relative to restic's.
 const TIMES: f64 = 5.0;
-/// At least so many bytes of what is stored in each GET of a restore.
+/// The least stored bytes per GET of a restore.
 const BYTES_PER_GET: f64 = 3.0 * 1024.0 * 1024.0;
 /// The delay that the goals are about.
 const GOAL: Duration = Duration::from_millis(80);

@@ -138,7 +138,7 @@ fn commit_stream(
     lab::commit_stream(store, index, monitor, fill, host, source, day).map_err(said)
 }
 
-/// An empty store in the place of whatever is there.
+/// Makes an empty store, replacing anything at this path.
 fn new_store(at: &Path) -> Result<Store> {
     lab::new_store(at).map_err(said)
 }

@@ -18,7 +18,7 @@ use crate::table::{Align, Cell, Table};
 
 const SNAPSHOTS: u64 = 100;
 const FILES: u64 = 100_000;
-/// One file of so many changes from one snapshot to the next.
+/// One file in this many changes from one snapshot to the next.
 const CHANGES_ONE_IN: u64 = 200;
 const AIM_MS: f64 = 100.0;
 

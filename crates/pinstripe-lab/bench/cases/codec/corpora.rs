@@ -45,8 +45,8 @@ pub fn given(paths: &[(&str, &str)], bytes: usize) -> Result<Vec<Corpus>, String
     Ok(corpora)
 }
 
-/// Appends the files at and below `path` with `part` in their names, in path order, until `out`
-/// has `bytes` bytes. What cannot be read is left out: any corpus of the right kind will do.
+/// Appends the files at and below `path` with `part` in their names, in path order, until `out` has
+/// `bytes` bytes. Unreadable files are skipped: any corpus of the right kind will do.
 fn join_files(path: &Path, part: &str, bytes: usize, out: &mut Vec<u8>) {
     let files = ignore::WalkBuilder::new(path)
         .standard_filters(false)

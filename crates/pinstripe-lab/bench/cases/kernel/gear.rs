@@ -1,4 +1,4 @@
-//! The gear scan: the plain version and the one that runs, and beside them the `fastcdc` crate,
+//! The gear scan: the plain version, the version in use, and for comparison the `fastcdc` crate,
 //! which finds cuts at once and skips a quarter of the bytes.
 
 use fastcdc::v2020::FastCDC;

@@ -15,19 +15,19 @@ use crate::table::{Align, Cell, Table};
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "parity and the gear scan: --only TEXT (a part of the names of kernels)";
 
-/// The number of samples of each kernel, of which the median is shown.
+/// The number of samples of each kernel; the median is shown.
 const SAMPLES: usize = 21;
 /// Processor time of a sample at least: the clock is read twice for it.
 const SAMPLE_SECONDS: f64 = 0.02;
 
-/// What was measured, or is left out because its name was not asked for.
+/// The measurements; kernels whose names were not requested are left out.
 struct Bench<'a> {
     only: &'a str,
     table: Table,
 }
 
 impl Bench<'_> {
-    /// Measures `work`, which reads so many bytes of data, and adds a row.
+    /// Measures `work`, which reads `bytes` bytes of data, and adds a row.
     fn measure(&mut self, name: &str, bytes: usize, mut work: impl FnMut()) {
         if !name.contains(self.only) {
             return;
@@ -47,7 +47,7 @@ impl Bench<'_> {
     }
 }
 
-/// The processor time of so many passes.
+/// The processor time of `passes` passes.
 fn seconds_of(passes: usize, work: &mut impl FnMut()) -> f64 {
     let began = cpu_seconds();
     (0..passes).for_each(|_| work());

@@ -1,4 +1,4 @@
-//! The parity kernels, with memcpy beside.
+//! The parity kernels, compared with memcpy.
 //!
 //! Three working sets: blocks of 4 KiB (first-level cache), of 64 KiB (second level) and of 32 MiB
 //! (memory). Blocks do not all begin at the same place within their page, as they would not in use.

@@ -1,8 +1,8 @@
 //! Reading back: read-ahead by its rules alone, overlays, and mounts of snapshots.
 //!
-//! Four parts: rules in virtual time beside those of other systems; an overlay of a directory whose
-//! reads take 40 ms; an overlay of a local directory, where it can only lose; and a mount of a
-//! backed up tree beside `restic mount` and `borg mount` of the same tree.
+//! Four parts: rules in virtual time, compared with those of other systems; an overlay of a
+//! directory whose reads take 40 ms; an overlay of a local directory, where it can only lose; and a
+//! mount of a backed up tree, compared with `restic mount` and `borg mount` of the same tree.
 
 mod local;
 mod mounts;
@@ -32,7 +32,7 @@ const PARTS: &[Part<Settings>] = &[
     Part { name: "mount", measure: mounts::table },
 ];
 
-/// What was asked for.
+/// The requested settings.
 struct Settings {
     bench: Bench,
     source: Option<PathBuf>,

@@ -1,4 +1,5 @@
-//! A mount of a backed up tree and image, beside `restic mount` and `borg mount` of the same.
+//! A mount of a backed up tree and image, compared with `restic mount` and `borg mount` of the
+//! same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -196,7 +197,7 @@ fn below(directory: &Path, path: &Path) -> PathBuf {
 struct Server(Child);
 
 impl Server {
-    /// Waits until it shows a directory. Nothing tells when that is, so it is looked for.
+    /// Waits until it shows a directory. Nothing reports this, so the path is polled.
     fn await_directory(&mut self, place: &Path) -> Result<()> {
         let began = Instant::now();
         while began.elapsed() < READY_MAX {

@@ -1,4 +1,4 @@
-//! An overlay of a directory whose reads take 40 ms, beside that directory.
+//! An overlay of a directory whose reads take 40 ms, compared with that directory.
 
 use std::ops::Range;
 use std::path::Path;

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::table::{Cell, Table};
 use crate::targets::{Target, figure_row, figures, judged_row};
 
-/// Of ten runs that count, nine without an overrun.
+/// Nine of ten valid runs must have no overrun.
 const RUNS_PERCENT: f64 = 90.0;
 const RING_PERCENT: f64 = 80.0;
 /// Seconds of durable lag, and processor seconds per GB: idle, and in a storm.
@@ -23,10 +23,10 @@ const START_SECONDS: f64 = 1.0;
 const STOP_SECONDS: f64 = 1.0;
 const BEYOND_RINGS_MIB: f64 = 64.0;
 
-/// What a series of runs is to reach; what is none is only reported.
+/// The targets of a series of runs; a figure without a target is only reported.
 #[derive(Clone, Copy, Default)]
 struct Goal {
-    /// Of runs, in percent, without an overrun.
+    /// The share of runs without an overrun, in percent.
     runs_percent: Option<f64>,
     ring_percent: Option<f64>,
     lag: Option<f64>,
@@ -45,8 +45,8 @@ impl Goal {
     }
 }
 
-/// 256 streams with rings of 128 KiB for 120 s: 60 s beside a storm flat out, 60 s beside one that
-/// syncs.
+/// 256 streams with rings of 128 KiB for 120 s: for 60 s another writer runs at full speed, for 60
+/// s it also syncs.
 pub fn storm(settings: &Settings) -> Result<Table> {
     let asked = of_storm(settings, (256, 128 << 10, 32 << 10));
     series(settings, "Recording beside a storm", &asked, 10, Goal::of(true))
@@ -120,7 +120,7 @@ pub fn idle(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-/// Every stream in two directories, beside one without a mirror.
+/// Every stream in two directories, compared with a take without a mirror.
 pub fn mirror(settings: &Settings) -> Result<Table> {
     let one = asked(settings, (256, 128 << 10, 32 << 10), 30);
     let two = Asked { is_mirrored: true, ..one };
@@ -133,7 +133,7 @@ pub fn mirror(settings: &Settings) -> Result<Table> {
     }
     let goal = Goal { runs_percent: Some(100.0), ..Goal::default() };
     rows(&mut table, &mirrored, goal);
-    // Of payload that came once: both copies count for one.
+    // Relative to the payload counted once: both copies count as one.
     let cpu = |it: &Told, copies: f64| copies * it.cpu_per_gb().iter().sum::<f64>();
     let cost: Vec<_> =
         plain.iter().zip(&mirrored).map(|(a, b)| cpu(b, 2.0) / cpu(a, 1.0)).collect();
@@ -233,7 +233,7 @@ pub fn runs(settings: &Settings, asked: &Asked, count: usize) -> Result<Vec<Told
     (0..count).map(run).collect()
 }
 
-/// What was recorded and how, in a sentence.
+/// The recorded streams and the settings, in a sentence.
 pub fn note(settings: &Settings, asked: &Asked) -> String {
     let megabytes = asked.streams as f64 * asked.shape.byte_rate() as f64 / 1e6;
     format!(
@@ -295,7 +295,7 @@ fn rows(table: &mut Table, told: &[Told], goal: Goal) {
     figure_row(table, content, &[wrong as f64], 0, Target::AtMost(0.0));
 }
 
-/// A row of figures of which the highest is judged.
+/// A row of figures; the highest is judged.
 pub fn worst_row(table: &mut Table, what: &str, samples: &[f64], decimals: usize, target: Target) {
     let known: Vec<f64> = samples.iter().copied().filter(|it| !it.is_nan()).collect();
     let Some(summary) = Summary::of(&known) else {

@@ -75,7 +75,7 @@ fn forget_pages(take: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// A source whose clock is 50 ppm fast: what is told of it at the end of a minute.
+/// A source whose clock is 50 ppm fast: the difference reported after a minute.
 pub fn drift(settings: &Settings) -> Result<Table> {
     let asked = asked(settings, (1, 1 << 20, 32 << 10), 60);
     let mut table = figures("A clock that is 50 ppm fast", note(settings, &asked));
@@ -104,7 +104,7 @@ pub fn drift(settings: &Settings) -> Result<Table> {
 const PACKET_FRAMES: u64 = 48;
 const CHANNELS: u16 = 8;
 
-/// What is planted: of how many packets one is lost, one pair is swapped, one comes twice.
+/// The planted errors: the number of packets per loss, per swapped pair, and per duplicate.
 #[derive(Clone, Copy)]
 struct Planted {
     lost: u64,
@@ -193,7 +193,7 @@ fn send(ports: &[u16], planted: Planted, is_over: &AtomicBool) -> std::io::Resul
         while !is_over.load(Ordering::Relaxed) && is_early() {
             std::thread::sleep(Duration::from_micros(200));
         }
-        // A sender that is behind its clock never waits, and has to end all the same.
+        // A sender that is behind its clock never waits, and has to end anyway.
         if is_over.load(Ordering::Relaxed) {
             break;
         }

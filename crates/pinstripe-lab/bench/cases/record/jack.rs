@@ -1,5 +1,5 @@
-//! Ports of a JACK server without hardware: the built binary records them, beside a server that is
-//! started here, and once that server is killed.
+//! Ports of a JACK server without hardware: the built binary records from a server that is started
+//! here, and once that server is killed.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

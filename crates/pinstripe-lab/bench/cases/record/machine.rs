@@ -1,9 +1,10 @@
-//! What the machine did beside a run: which runs are void is decided by this, before their figures are
-//! looked at.
+//! The other activity of the machine during a run: it decides which runs are void, before their
+//! figures are examined.
 
 use std::fs;
 
-/// Of the time of all processors, what a hypervisor may take of a run that counts; the lab's limit.
+/// The greatest share of all processors' time that a hypervisor may take in a valid run; the lab's
+/// limit.
 const STEAL_PERCENT: f64 = 2.0;
 /// The same for programs of others.
 const OTHERS_PERCENT: f64 = 20.0;
@@ -43,7 +44,7 @@ impl Ticks {
         Some(Ticks { all: fields[..8].iter().sum(), stolen, of_programs: user + nice, own })
     }
 
-    /// What happened beside this process since then.
+    /// The load of other processes since then.
     pub fn beside(self, now: Ticks) -> OtherLoad {
         let percent =
             |ticks: u64| 100.0 * ticks as f64 / now.all.saturating_sub(self.all).max(1) as f64;
@@ -62,7 +63,8 @@ impl OtherLoad {
     }
 }
 
-/// The most memory that this process had since [`forget_peak`], in bytes; none where it is not told.
+/// The most memory that this process had since [`forget_peak`], in bytes; `None` if the kernel does
+/// not report it.
 pub fn peak_bytes() -> Option<u64> {
     of_status(&status()?, "VmHWM:")
 }

@@ -1,11 +1,11 @@
-//! The recorder against what it is to reach, beside what others say they need and beside plain writers
-//! of the same run.
+//! The recorder compared with its targets, with the published requirements of other recorders and
+//! with plain writers in the same run.
 //!
 //! One part for each line of the goals: `storm` (the rings that must hold), `idle`, `ring64`,
-//! `streams512`, `mirror`, `segments`, `video`, `both`, `drift`, `network`, `jack`, `bare` and `table`.
-//! The content of every take is verified. Runs with losses stay in the tables. Runs beside others'
-//! work, or with time that a hypervisor took, are void; that is decided before their figures are
-//! looked at.
+//! `streams512`, `mirror`, `segments`, `video`, `both`, `drift`, `network`, `jack`, `bare` and
+//! `table`. The content of every take is verified. Runs with losses stay in the tables. Runs during
+//! which other processes worked, or a hypervisor took time, are void; this is decided before their
+//! figures are examined.
 
 mod goals;
 mod inputs;
@@ -116,7 +116,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Streams of a part: those asked for, or its own, of which a quick run has few.
+    /// The number of streams of a part: as requested, or the part's own number, which a quick run
+    /// limits.
     fn streams(&self, own: usize) -> usize {
         self.streams.unwrap_or(if self.is_quick { own.min(8) } else { own })
     }

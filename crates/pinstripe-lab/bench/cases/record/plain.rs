@@ -1,5 +1,5 @@
-//! Plain writers beside the recorder, in the same run: what a first version of a recorder does, and the
-//! least that must be done.
+//! Plain writers for comparison with the recorder, in the same run: a simple first version of a
+//! recorder, and the least work that is necessary.
 //!
 //! *Naive* is one thread that takes 64 KiB of each stream in turn and writes them, with 1 MiB for each
 //! stream; in a second variant it also syncs each file once a second. *Bare* is the writer of the
@@ -24,7 +24,7 @@ pub const RING_BYTES: u64 = 1 << 20;
 const BLOCK: u64 = 64 << 10;
 const SYNC_THREADS: usize = 16;
 
-/// Who makes what was written durable.
+/// How written data becomes durable.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Syncs {
     /// Nobody.
@@ -80,7 +80,7 @@ impl Plain {
         }
     }
 
-    /// Writes beside a storm; nothing of it is left.
+    /// Writes during a storm; the files are removed afterwards.
     pub fn write(&self, work: &Path, storm: Storm) -> Result<(Written, f64)> {
         let dir = work.join("plain");
         let told = storm.beside(work, || {
@@ -205,7 +205,7 @@ impl Shared<'_> {
 
     /// One of several threads that sync all files once a second.
     fn sync_in_turn(&self) -> std::io::Result<f64> {
-        // Where it is not allowed it goes on without, as the recorder does.
+        // If this is not permitted, the thread continues without it, as the recorder does.
         let _ = be_served_first();
         let cpu = thread_time();
         while !self.is_over.load(Ordering::Relaxed) {

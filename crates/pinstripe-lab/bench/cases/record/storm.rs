@@ -1,4 +1,4 @@
-//! A storm of writes beside a take: one thread that writes as fast as the disk takes it.
+//! A storm of writes during a take: one thread that writes as fast as the disk permits.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::Result;
 
 /// What the storm writes before it begins again at the front.
 const BYTES: u64 = if cfg!(test) { 64 << 20 } else { 4 << 30 };
-/// While it syncs: after so many bytes it waits until they are durable.
+/// The number of bytes after which it waits until they are durable, while it syncs.
 const SYNC_BYTES: u64 = 512 << 20;
 const GUST: usize = 1 << 20;
 
@@ -22,7 +22,7 @@ pub enum Storm {
     Flat,
     /// Flat out, and 512 MiB at a time are made durable.
     Syncing,
-    /// For so long flat out, and syncing after that.
+    /// At full speed for this time, and syncing after that.
     Both(Duration),
 }
 
@@ -37,7 +37,8 @@ impl Storm {
         }
     }
 
-    /// Does a job while the storm goes over a file in `work`: what came of it, and the storm's MB/s.
+    /// Does a job while the storm writes a file in `work`. Returns the job's result, and the
+    /// storm's MB/s.
     pub fn beside<T>(self, work: &Path, job: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
         let (over, written) = (AtomicBool::new(self == Storm::None), AtomicU64::new(0));
         let path = work.join("storm");

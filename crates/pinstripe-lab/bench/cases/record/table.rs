@@ -1,4 +1,5 @@
-//! Streams and rates by ring, beside what others need; and plain writers beside the recorder.
+//! Streams and rates by ring, compared with the requirements of other recorders; and plain writers
+//! compared with the recorder.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ const COLUMNS: [(&str, Align); 14] = [
     ("content", Align::Left),
 ];
 
-/// The recorder and plain writers, each without other load and beside both storms.
+/// The recorder and plain writers, each without other load and during both storms.
 pub fn bare(settings: &Settings) -> Result<Table> {
     let own = asked(settings, (256, 128 << 10, 32 << 10), 20);
     let note = format!(
@@ -108,14 +109,15 @@ fn plain(settings: &Settings, asked: &Asked, syncs: Syncs, table: &mut Table) ->
     Ok(())
 }
 
-/// Rings of which the most streams are looked for.
+/// Rings for which the greatest number of streams is searched.
 const RINGS: [u64; 4] = [64 << 10, 128 << 10, 256 << 10, 1 << 20];
 const RATES: [u32; 2] = [48_000, 96_000];
 /// The first try, and the most streams.
 const FIRST: usize = 64;
 const MOST: usize = 1024;
 
-/// Streams without an overrun by rate and ring, idle and beside a storm that syncs; and others.
+/// Streams without an overrun by rate and ring, idle and during a storm that syncs; and other
+/// recorders.
 pub fn rings(settings: &Settings) -> Result<Table> {
     let own = asked(settings, (FIRST, 0, 32 << 10), 10);
     let note = format!(

@@ -1,4 +1,4 @@
-//! One take by the recorder's own library, beside a storm, with its content verified afterwards.
+//! One take by the recorder's own library, during a storm, with its content verified afterwards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub struct Asked {
     pub segment_seconds: Option<f64>,
 }
 
-/// What came of it.
+/// The results of a take.
 pub struct Told {
     pub outcome: TakeOutcome,
     pub verified: VerifyOutcome,
@@ -78,7 +78,7 @@ pub fn plan(asked: &Asked) -> TakePlan {
     }
 }
 
-/// Records test streams and verifies them; nothing of it is left.
+/// Records test streams and verifies them; the files are removed afterwards.
 pub fn take(work: &Path, asked: &Asked) -> Result<Told> {
     let input: Box<dyn RecordInput> = Box::new(TestInput::of(asked.shape, asked.streams));
     let told = keep(work, asked, vec![input]);

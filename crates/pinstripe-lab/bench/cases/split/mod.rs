@@ -1,9 +1,9 @@
-//! `split`, `join` and `verify`: against the disk under them, against outputs of unequal speed, and
-//! against what they are to replace.
+//! `split`, `join` and `verify`: compared with the disk under them, with outputs of unequal speed,
+//! and with the program that they replace.
 //!
-//! Sources are made up in memory, so that no disk is read; every run ends when its outputs are
-//! durable, and outputs are removed between runs. What is held against each other takes turns in
-//! one run. All outputs stand below `--work`, one directory each, on one disk.
+//! Sources are generated in memory, so that no disk is read; every run ends when its outputs are
+//! durable, and outputs are removed between runs. Compared variants take turns in one run. All
+//! outputs are below `--work`, one directory each, on one disk.
 
 mod join;
 mod memory;
@@ -51,7 +51,7 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
 struct Settings {
     bench: Bench,
     only: Option<&'static str>,
-    /// Of each source.
+    /// The bytes of each source.
     bytes: u64,
     fio: PathBuf,
 }
@@ -89,7 +89,7 @@ impl Settings {
         (0..count).map(folder).collect()
     }
 
-    /// Splits `source` over so many new outputs.
+    /// Splits `source` over this many new outputs.
     fn split(&self, tool: &Pinstripe, source: &str, outputs: usize, args: &[&str]) -> Result<Run> {
         let folders = self.fresh(outputs)?;
         let mut command = tool.bare("split");

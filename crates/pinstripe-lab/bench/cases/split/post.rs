@@ -1,8 +1,8 @@
-//! What is to be replaced, made again as small as it goes: a thread for each output, each with a
+//! A minimal rewrite of the program to be replaced: a thread for each output, each with a
 //! contiguous range, 4 KiB at a time through a codec and a 4 KiB stream, an fsync at the end.
 //!
-//! Every block is 24 bytes of description and then its bytes, packed where that is shorter, as in
-//! the dumps of memory that are split so. Zero blocks are descriptions alone.
+//! Every block is 24 bytes of description followed by its bytes, packed if that is shorter, as in
+//! the memory dumps that are split in this way. Zero blocks are descriptions only.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

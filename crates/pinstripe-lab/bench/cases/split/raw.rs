@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Pinstripe;
 
-/// At least this share of fio's rate, and at most so many CPU seconds per GB.
+/// The least share of fio's rate, and the most CPU seconds per GB.
 const SHARE: f64 = 0.95;
 const CPU: f64 = 0.35;
 

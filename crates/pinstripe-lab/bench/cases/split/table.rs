@@ -12,7 +12,8 @@ const OUTPUTS: [usize; 4] = [1, 2, 4, 8];
 const CODECS: [&str; 5] = ["raw", "lzo", "snappy", "lz4", "zstd:1"];
 /// The number of outputs at which both are compared.
 const COMPARED: usize = 4;
-/// So many times faster than what is replaced, and this share of raw's rate on random bytes.
+/// The least speed relative to the replaced program, and the least share of raw's rate on random
+/// bytes.
 const TIMES: f64 = 3.0;
 const SHARE: f64 = 0.9;
 

@@ -1,4 +1,4 @@
-//! Deletion beside a backup, against the same backup alone.
+//! Deletion during a backup, compared with the same backup alone.
 
 use std::path::PathBuf;
 
@@ -14,9 +14,9 @@ use crate::tools::Tool;
 use crate::trees;
 
 const TITLE: &str = "Deletion beside a backup";
-/// The backup may take so many times as long as alone.
+/// The longest time of the backup, relative to the backup alone.
 const RATIO: f64 = 1.1;
-/// What becomes garbage is so much of what is backed up beside.
+/// The garbage is the concurrent backup's size divided by this.
 const GARBAGE_SHARE: u64 = 2;
 
 /// One round.

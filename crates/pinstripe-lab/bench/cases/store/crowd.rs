@@ -19,7 +19,7 @@ const WRITERS: u64 = 8;
 /// that all processes meet it at the same time.
 const SHARED_EIGHTHS: [(u64, &str); 2] =
     [(0, "nothing in common"), (1, "one file of eight in all trees")];
-/// At most so many times the wall time of one process.
+/// The longest wall time, relative to one process.
 const RATIO: f64 = 1.15;
 
 /// One round.

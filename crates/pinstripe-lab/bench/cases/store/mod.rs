@@ -1,10 +1,10 @@
-//! The store under what a store is for: many writers, many small files, sealing, a lost member,
-//! deletion beside a backup.
+//! The store under its typical loads: many writers, many small files, sealing, a lost member,
+//! deletion during a backup.
 //!
-//! Each table is measured in one run on the same data, and what is held against each other takes
-//! turns, so that a neighbour's load falls on both. pinstripe has four members with parity one,
-//! encrypted; against restic both are opened by a password, else pinstripe by a key file, as the
-//! store that it makes when it is told nothing. Making stores and data is not measured.
+//! Each table is measured in one run on the same data, and the compared variants take turns, so
+//! that a neighbour's load affects both. pinstripe has four members with parity one, encrypted. In
+//! comparisons with restic both are opened by a password, otherwise pinstripe by a key file, as in
+//! a store with default options. Making stores and data is not measured.
 
 mod collect;
 mod crowd;

@@ -14,7 +14,7 @@ use crate::targets::Target;
 use crate::tools::{MEMBERS, PARITY, Tool};
 use crate::trees;
 
-/// At least so many times restic's bytes per second of processor time.
+/// The least bytes per second of processor time, relative to restic's.
 const TIMES: f64 = 1.5;
 
 /// Both in one round: cost and stored bytes, restic's first.
@@ -47,7 +47,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
     ];
     let mut table = Table::new("Sealing what is new", note, &columns);
     let default = Codec::default().to_string();
-    // What is comparable may be the default.
+    // The comparable setting may be the default.
     let mut pairs = vec![("auto", "zstd:3"), ("off", "raw")];
     if pairs.iter().all(|(_, ours)| *ours != default) {
         pairs.insert(1, ("auto", &default));
