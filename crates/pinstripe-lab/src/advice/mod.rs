@@ -23,7 +23,7 @@ use pinstripe_stats as stats;
 use crate::questions;
 use crate::result::{self, Counting, Note, PAIRS_TO_JUDGE, Results, Standing, Standings, Variant};
 
-/// The share by which a variant may be slower and still count as equally good.
+/// A variant that is slower by at most this share counts as equally good.
 pub const NEGLIGIBLE: f64 = stats::AS_GOOD;
 
 /// The end of evidence that shows nothing.

@@ -5,9 +5,9 @@
 //! ```
 //! Invariants: each step is requested from all agents, and all answers are awaited. An agent is
 //! lost if it closes the connection, falls silent, moves no data for too long or fails in a run: it
-//! is named, and takes no further part. After that no run is begun, because the sum over fewer
-//! machines is another measurement. An agent that fails before the first run ends the measurement
-//! with its error.
+//! is named, and takes no further part. After that no run is begun, because a sum over fewer
+//! machines is not comparable. An agent that fails before the first run ends the measurement with
+//! its error.
 
 use std::path::PathBuf;
 use std::sync::Arc;

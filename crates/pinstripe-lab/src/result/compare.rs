@@ -121,7 +121,7 @@ pub fn compare_executions(
     Comparison { verdicts, sides, differences, unmatched }
 }
 
-/// A variant of a case: the same name in another case is another question.
+/// A variant of a case. The same name in a different case is not comparable.
 struct Question<'a> {
     case: &'a str,
     variant: &'a Variant,
