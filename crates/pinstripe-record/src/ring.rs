@@ -57,13 +57,13 @@ pub struct Ring {
     gap_tails: [Line<AtomicU64>; CONSUMERS],
     peak: AtomicU64,
     lost_bytes: AtomicU64,
-    /// Bytes that the input knew to be missing.
+    /// Bytes that the input reported as missing.
     missing_bytes: AtomicU64,
     overruns: AtomicU64,
     is_ended: AtomicBool,
     /// Where the take begins; before that is known the greatest number.
     origin: AtomicI64,
-    /// The most that the producer makes; what it is given beyond that is left out.
+    /// The end of the stream for the producer; bytes beyond it are dropped.
     end: AtomicU64,
     arrivals: Arrivals,
     touches: Touches,
@@ -149,7 +149,7 @@ impl Ring {
         self.head.0.load(Ordering::Acquire) + self.lost_bytes() + self.missing_bytes()
     }
 
-    /// Bytes of the take that the producer has made, lost ones included; none before it begins.
+    /// Bytes of the take that the producer has made, including lost ones; 0 before the take begins.
     pub(crate) fn produced_bytes(&self) -> u64 {
         self.place_in_take(self.made_bytes())
     }
@@ -165,7 +165,8 @@ impl Ring {
         (bytes_of_take as i64).saturating_add(self.origin()).max(0) as u64
     }
 
-    /// Says what the time is, for ages of what it holds: the writer does, and what asks for the lag.
+    /// Notes the current time, for the ages of the bytes: called by the writer, and for requests of
+    /// the lag.
     pub(crate) fn note_time(&self, now: Duration) {
         self.arrivals.note(now, || self.made_bytes());
     }
@@ -183,13 +184,13 @@ impl Ring {
         self.origin.load(Ordering::Acquire)
     }
 
-    /// Says where the take begins: in front of the first byte where an input came later than others;
-    /// the greatest number while that is not known.
+    /// Sets the place where the take begins: before the first byte if an input came later than
+    /// others; the greatest number while this is unknown.
     pub(crate) fn set_origin(&self, bytes: i64) {
         self.origin.store(bytes, Ordering::Release);
     }
 
-    /// Says how much the producer makes at most.
+    /// Sets the most bytes that the producer makes.
     fn end_at(&self, bytes: u64) {
         self.end.store(bytes, Ordering::Release);
     }
@@ -200,12 +201,12 @@ impl Ring {
             || self.made_bytes() >= self.end.load(Ordering::Acquire)
     }
 
-    /// Bytes that the input left out because it knew them to be missing.
+    /// Bytes that the input skipped because they were missing.
     pub(crate) fn missing_bytes(&self) -> u64 {
         self.missing_bytes.load(Ordering::Relaxed)
     }
 
-    /// The count of the consumer that is furthest behind; `head` where none reads.
+    /// The count of the consumer that is furthest behind; `head` if no consumer reads.
     fn slowest(&self, tails: &[Line<AtomicU64>; CONSUMERS], head: u64) -> u64 {
         let tails = tails.iter().map(|it| it.0.load(Ordering::Acquire));
         tails.filter(|tail| *tail != DETACHED).min().unwrap_or(head)
@@ -298,7 +299,7 @@ impl RingProducer {
         self.ring.missing_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Tells the consumers of what is missing so far, once it is so long: nothing may come behind it for a
+    /// Passes the open gap to the consumers once it has this length: no data may follow for a
     /// while.
     pub(crate) fn tell_gap(&mut self, bytes: u64) {
         if self.open_gap_bytes >= bytes {
@@ -326,8 +327,7 @@ impl RingProducer {
         self.ring.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Tells the consumers of what is missing in front of `head`; false when they have too many
-    /// gaps before them.
+    /// Passes the open gap in front of `head` to the consumers; false if too many gaps are queued.
     fn close_gap(&mut self, head: u64) -> bool {
         let ring = &*self.ring;
         let number = ring.gap_head.0.load(Ordering::Relaxed);
@@ -356,7 +356,7 @@ impl Drop for RingProducer {
     }
 }
 
-/// What a consumer finds.
+/// What a consumer can find at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// This many bytes can be read; `all` if nothing more comes before a gap or the end.

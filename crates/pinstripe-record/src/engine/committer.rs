@@ -216,7 +216,7 @@ impl<'a> Committer<'_, 'a> {
         first.take()
     }
 
-    /// The end: everything closed, or nothing more to be done for what is not.
+    /// The end: every piece is closed, or can no longer be closed.
     fn finish(&self) -> bool {
         let is_closed = self.open().is_empty();
         if is_closed {

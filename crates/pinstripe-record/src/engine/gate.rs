@@ -36,7 +36,7 @@ pub struct Span {
     pub fate: Fate,
     /// Where it begins.
     pub from: u64,
-    /// Bytes from the place that was asked for to its end.
+    /// Bytes from the requested place to the end of the span.
     pub left: u64,
     /// Bytes in front of it that were kept and belong to it.
     pub front: u64,
@@ -61,7 +61,7 @@ pub struct Spans {
 }
 
 impl Gate {
-    /// A gate through which all goes, or none before [`Spans::begin`].
+    /// A gate that records everything, or nothing before [`Spans::begin`] if `is_waiting`.
     pub fn new(is_waiting: bool) -> Self {
         let fate = if is_waiting { Fate::Waiting } else { Fate::Recorded };
         let begun = (!is_waiting).then_some((0, 0));

@@ -60,7 +60,7 @@ fn keep_manifest(shared: &SharedTake, lane: &Lane) -> Result<()> {
         Err(error) if kept < needed + LEAST_BYTES => {
             return Err(error.advice("make room on the disk; the take ended while it still could"));
         }
-        // What there is lasts for a while, in which the user may make room.
+        // The existing room lasts for a while, in which the user may free space.
         Err(_) => {}
     }
     Ok(())
@@ -75,7 +75,7 @@ fn manifest_bytes(shared: &SharedTake) -> u64 {
     const MARK: u64 = 100;
     const FRAME: u64 = 32;
     const ESCAPED: u64 = 6;
-    // A file that was cut off says why, which has the path of its directory.
+    // A file that was cut off records the reason, which contains the path of its directory.
     let of_lane = |lane: &Arc<Lane>| {
         let path = lane.folder.path().as_os_str().len() as u64;
         let names = lane.pieces().iter().map(|it| it.name.len() as u64).sum::<u64>();

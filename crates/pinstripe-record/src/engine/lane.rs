@@ -42,7 +42,7 @@ pub struct Lane {
     pub number: u32,
     /// The directory.
     pub folder: Arc<dyn TakeFolder>,
-    /// How it goes.
+    /// Its figures so far.
     pub figures: LaneFigures,
     /// Set when its writer has nothing more to do.
     pub(super) writer_ended: Stop,
@@ -51,7 +51,7 @@ pub struct Lane {
     pub(super) manifest_room: AtomicU64,
     /// Events that the journal gets with its next commit: while it is committed no thread waits for it.
     events: RankedMutex<Vec<JournalEvent>>,
-    /// Fronts of files that are to be filled with pre-roll.
+    /// Fronts of files that still need their pre-roll.
     pub(super) fronts: Fronts,
     /// Number of files whose names are durable.
     pub(super) named: AtomicUsize,

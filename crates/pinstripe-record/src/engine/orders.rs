@@ -23,12 +23,12 @@ const START_MARK: &str = "start";
 const NANOS: u128 = 1_000_000_000;
 
 impl SharedTake {
-    /// When the take began; none while it is awaited.
+    /// When the take began; `None` before that.
     pub fn beginning(&self) -> Option<TakeBeginning> {
         self.begun.get().copied()
     }
 
-    /// Says that the take began with the first sample.
+    /// Records that the take began with the first sample.
     pub(crate) fn begin_at_once(&self) {
         let at_once = TakeBeginning { at: Duration::ZERO, pre_roll: Duration::ZERO };
         self.begun.get_or_init(|| at_once);
@@ -101,7 +101,8 @@ impl SharedTake {
         }
     }
 
-    /// Arms or disarms streams by their numbers, from now on; says how many were not so before.
+    /// Arms or disarms streams by their numbers, from now on. Returns the number of streams that
+    /// changed.
     ///
     /// # Errors
     /// [`Kind::Refused`] where that was done too often.

@@ -33,7 +33,7 @@ pub struct Piece {
     start_frame: AtomicU64,
     /// Its name.
     pub name: String,
-    /// What its head says.
+    /// The contents of its head.
     pub facts: HeadFacts,
     /// Where its payload begins.
     pub payload_at: u64,
@@ -62,7 +62,7 @@ pub struct Piece {
     cut: OnceLock<String>,
 }
 
-/// What the writer has written and the committer has not dealt with.
+/// Data that the writer has written and the committer has not processed.
 #[derive(Default)]
 pub(super) struct PieceState {
     pub sums: Vec<Summed>,
@@ -78,8 +78,8 @@ pub(super) struct PieceState {
 }
 
 impl Piece {
-    /// Makes the file and writes its head, all of it still to be made durable. Space is reserved by others:
-    /// the writer, which makes a file amid a take, has no time for that.
+    /// Makes the file and writes its head; neither is durable yet. The writer reserves no space
+    /// when it makes a file during a take, because it has no time for that: other threads do.
     ///
     /// # Errors
     /// Those of the folder.
@@ -154,7 +154,7 @@ impl Piece {
         self.vouched.load(Ordering::Acquire)
     }
 
-    /// Says whether its stream is recorded: where it is not, no sample waits for this file.
+    /// Sets whether its stream is recorded: if it is not, no sample waits for this file.
     pub(crate) fn set_idle(&self, is_idle: bool) {
         self.is_idle.store(is_idle, Ordering::Release);
     }
@@ -173,7 +173,7 @@ impl Piece {
         self.start_frame() == frame && self.can_begin_at(frame)
     }
 
-    /// Has it begin at a frame, where nothing was written to it yet; says whether.
+    /// Makes it begin at a frame if nothing was written to it yet. Returns whether it does.
     pub(super) fn begin_at(&self, frame: u64) -> bool {
         let is_possible = self.can_begin_at(frame);
         if is_possible {
@@ -239,7 +239,7 @@ impl Piece {
         state = self.state.lock();
         match is_kept {
             true => state.reserved = range.end,
-            // It costs too much, or the disk is nearly full: what is free is left to the writes.
+            // It costs too much, or the disk is nearly full: the free space is left to the writes.
             false => state.is_reserving_refused = true,
         }
     }
@@ -249,7 +249,7 @@ impl Piece {
         self.state.lock().reserved.saturating_sub(self.payload_at + self.written_bytes())
     }
 
-    /// Has the kernel begin to write out what is not durable yet.
+    /// Starts writeback of the data that is not durable yet.
     pub(super) fn start_writeback(&self) {
         let (from, to) = (self.vouched_bytes(), self.written_bytes());
         if from < to {
@@ -257,7 +257,7 @@ impl Piece {
         }
     }
 
-    /// Has the kernel write out what is not durable yet, and waits for that.
+    /// Writes back the data that is not durable yet, and waits for that.
     pub(super) fn finish_writeback(&self) {
         self.reserve_ahead();
         let (from, to) = (self.vouched_bytes(), self.written_bytes());
@@ -323,7 +323,7 @@ impl Piece {
         }
     }
 
-    /// What became durable since the last call, for the journal.
+    /// Runs that became durable since the last call, for the journal.
     pub(super) fn take_synced(&self) -> Vec<Summed> {
         std::mem::take(&mut self.state.lock().synced)
     }
@@ -355,7 +355,8 @@ impl Piece {
         self.ring.all_before(self.ring.place_of(position), now)
     }
 
-    /// What its head says, with the time at which the take began, and the frame at which it does.
+    /// The contents of its head, with the time at which the take began, and the frame at which the
+    /// file begins.
     fn head_facts(&self) -> HeadFacts {
         let started = LocalTime { seconds: self.started.load(Ordering::Acquire) };
         HeadFacts { started, start_frame: self.file_start(), ..self.facts.clone() }

@@ -39,7 +39,7 @@ struct RollFile {
 
 impl Drop for RollFile {
     fn drop(&mut self) {
-        // It holds nothing that is needed; 'recover' removes what is left of it.
+        // Nothing in it is needed; 'recover' removes it if it remains.
         let _ = self.folder.remove(PRE_ROLL);
     }
 }
@@ -80,7 +80,7 @@ impl RollArea {
         Ok(places.into_iter().zip(lengths).map(area).collect())
     }
 
-    /// Keeps what came at a place of the stream.
+    /// Stores the bytes at a place of the stream.
     ///
     /// # Errors
     /// As the system says.
@@ -98,7 +98,7 @@ impl RollArea {
         Ok(())
     }
 
-    /// Keeps silence for a lost run, as far as it is not too long.
+    /// Stores silence for a lost run, up to the length of the pre-roll.
     ///
     /// # Errors
     /// As the system says.
@@ -148,10 +148,10 @@ impl RollArea {
     }
 }
 
-/// The front of a file that is to be filled.
+/// The front of a file that still needs its pre-roll.
 pub(super) struct Front {
     pub piece: Arc<Piece>,
-    /// Where its samples are kept; none where they were in a directory that failed.
+    /// The area of its samples; `None` if they were in a directory that failed.
     pub area: Option<RollArea>,
     /// Their places in the stream.
     pub places: Range<u64>,
@@ -163,7 +163,7 @@ impl Front {
     }
 }
 
-/// Fronts that are to be filled, in turn.
+/// Fronts that wait for their pre-roll, in turn.
 pub(super) struct Fronts {
     waiting: RankedMutex<(VecDeque<Front>, bool)>,
     changed: Condvar,
@@ -182,7 +182,7 @@ impl Fronts {
         self.changed.notify_all();
     }
 
-    /// Says that no more come.
+    /// Sets that no more fronts follow.
     pub fn end(&self) {
         self.waiting.lock().1 = true;
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! What all lanes of a take share.
+//! State that all lanes of a take share.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,7 @@ pub struct EngineSettings {
     pub chunk_bytes: u64,
     /// The interval of commits.
     pub commit_every: Duration,
-    /// Whether priorities are asked for.
+    /// Whether real-time priorities are requested.
     pub is_realtime: bool,
     /// The way to the disk.
     pub writes: WritePolicy,
@@ -46,7 +46,7 @@ pub struct EngineSettings {
 pub struct SharedStream {
     /// Its ring.
     pub ring: Arc<Ring>,
-    /// What heads of its files say.
+    /// The contents of the heads of its files.
     pub facts: HeadFacts,
     /// The number of its input: the streams of one input are made in step.
     pub input: usize,
@@ -97,7 +97,7 @@ pub struct Losses {
     pub missing_bytes: u64,
 }
 
-/// What all lanes share.
+/// State that all lanes share.
 pub struct SharedTake {
     /// When the take began.
     pub began: Instant,

@@ -31,7 +31,7 @@ const LOOK_SOONEST: Duration = Duration::from_millis(2);
 /// The least age for which less than a chunk is written, where commits come more often.
 const AGE_LEAST: Duration = Duration::from_millis(500);
 
-/// Empties rings until every copy of this lane is at its end, and none is handed over any more.
+/// Empties rings until every copy of this lane is at its end, and no more copies are handed over.
 pub fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
     let writers = shared.settings.writes.writers().min(copies.len()).max(1);
     std::thread::scope(|scope| {
@@ -71,7 +71,7 @@ struct Writer<'a> {
     loud: Vec<u8>,
 }
 
-/// What a turn of a copy came to.
+/// The result of a turn of a copy.
 enum Turn {
     Worked,
     Idle,
@@ -139,8 +139,8 @@ impl Writer<'_> {
             Found::Bytes { bytes, all } => (bytes, all),
         };
         let is_due = all || bytes >= self.shared.settings.chunk_bytes;
-        // What waited for a second is written however little it is, whole pages or not: else a source that
-        // pauses would leave its last samples here, where no commit makes them durable.
+        // Data that has waited for a second is written, even if it is less than a page: otherwise a
+        // source that pauses would leave its last samples here, where no commit makes them durable.
         let all = all || (!is_due && self.has_waited(copy, now));
         if bytes == 0 || !(is_due || all) {
             return Ok(Turn::Idle);
@@ -260,7 +260,8 @@ impl Writer<'_> {
         let frame_bytes = copy.piece.facts.shape.frame_bytes();
         let frame = copy.piece.position() / frame_bytes;
         let copies = &self.shared.streams[copy.stream as usize].copies;
-        // At once, so that of two copies whose directories fail together one looks for another.
+        // Decremented at once, so that if the directories of two copies fail together, one of the
+        // copies moves to another directory.
         let is_mirrored = copies.fetch_sub(1, Ordering::AcqRel) > 1;
         // A second copy in a directory that already has one protects from nothing.
         let others = self.shared.lanes.iter().filter(|it| !it.has_failed() && !is_mirrored);
@@ -284,7 +285,7 @@ impl Writer<'_> {
         self.one_less();
     }
 
-    /// Begins a file of a copy in another directory, with what is left of the one before.
+    /// Begins a file of a copy in another directory, with the rest of the previous one.
     fn go_on(
         &self,
         lane: &Lane,
@@ -315,7 +316,7 @@ impl Writer<'_> {
     }
 }
 
-/// Keeps the bytes behind the last whole frame of what is about to be taken.
+/// Keeps the bytes behind the last complete frame of the data that is about to be taken.
 fn keep_partial(copy: &mut StreamCopy, count: u64) {
     let frame_bytes = copy.piece.facts.shape.frame_bytes();
     let behind = copy.piece.written_bytes() % frame_bytes;

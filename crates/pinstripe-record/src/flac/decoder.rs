@@ -19,7 +19,7 @@ const UNTOLD: Range<u64> = 22..42;
 /// The lower half of this byte belongs to the number of samples.
 const HALF: u64 = 21;
 
-/// What the callbacks of the library use.
+/// State for the callbacks of the library.
 struct Source {
     file: SharedDevice,
     /// The length of the file, and where it is read.
@@ -269,5 +269,5 @@ extern "C" fn take(
     CONTINUE
 }
 
-/// Damage shows by what is missing behind it.
+/// Damage shows as missing samples.
 extern "C" fn ignore(_: *const RawDecoder, _: c_int, _: *mut c_void) {}

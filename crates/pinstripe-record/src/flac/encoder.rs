@@ -15,7 +15,7 @@ const LEVEL: u32 = 2;
 /// Bytes of the head that the library makes, which is not used.
 const NO_SAMPLES: u32 = 0;
 
-/// What the callbacks of the library give.
+/// Output of the library's callbacks.
 #[derive(Default)]
 struct Encoded {
     bytes: Vec<u8>,

@@ -8,7 +8,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::foreign_functions;
 use pinstripe_io::library::LoadedLibrary;
 
-/// The names of its releases since 1.3, the newest first: what is declared here is the same in all.
+/// The names of its releases since 1.3, the newest first: the declarations here apply to all of
+/// them.
 const NAMES: [&CStr; 3] = [c"libFLAC.so.14", c"libFLAC.so.12", c"libFLAC.so.8"];
 
 /// An encoder.
@@ -72,9 +73,9 @@ pub(crate) type ReadCallback =
     extern "C" fn(*const RawDecoder, *mut u8, *mut usize, *mut c_void) -> c_int;
 /// Goes to a place.
 pub(crate) type SeekCallback = extern "C" fn(*const RawDecoder, u64, *mut c_void) -> c_int;
-/// Says a place or a length.
+/// Returns a position or a length.
 pub(crate) type TellCallback = extern "C" fn(*const RawDecoder, *mut u64, *mut c_void) -> c_int;
-/// Says whether there is nothing more.
+/// Returns whether the end is reached.
 pub(crate) type EndCallback = extern "C" fn(*const RawDecoder, *mut c_void) -> c_int;
 /// Takes what was decoded, by channel.
 pub(crate) type DecodedCallback =

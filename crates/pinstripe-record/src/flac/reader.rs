@@ -58,7 +58,7 @@ impl FlacReader {
         Error::corrupt("samples are missing", self.file.place())
     }
 
-    /// Has the decoder hold a frame of the stream.
+    /// Makes the decoder hold a frame of the stream.
     fn find(&self, decoder: &mut FlacDecoder, frame: u64) -> Result<()> {
         let here = decoder.range();
         if here.contains(&frame) {
@@ -90,7 +90,7 @@ impl FlacReader {
         } else {
             decoder.reset()?;
         }
-        // `begin` is where the block stands that is decoded next.
+        // `begin` is the offset of the block that is decoded next.
         let mut kept = Vec::new();
         let mut number = frames / FLAC_BLOCK;
         let mut reached = decoder.range().end;
@@ -138,7 +138,7 @@ impl Device for FlacReader {
         })
     }
 
-    /// Its head only: what is recorded is written by a [`FlacWriter`](super::FlacWriter).
+    /// Writes to the head only: a [`FlacWriter`](super::FlacWriter) writes the samples.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         match offset < self.payload_at {
             true => self.file.write_at(offset, bytes),

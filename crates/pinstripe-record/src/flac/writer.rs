@@ -17,7 +17,7 @@ use crate::sample::StreamShape;
 
 /// The position of the checksum of all samples in the head.
 const MD5: Range<usize> = 26..42;
-/// Where the number of samples stands: the lower 36 bits.
+/// The position of the number of samples: the lower 36 bits.
 const SAMPLES: Range<usize> = 18..26;
 
 /// A device that is given samples.
@@ -54,7 +54,7 @@ struct Waiting {
 
 struct Work {
     encoder: FlacEncoder,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     file_at: u64,
     /// The payload that is not in the file yet, and how much of it the encoder has.
     kept: Vec<u8>,
@@ -121,7 +121,7 @@ impl FlacWriter {
     pub(crate) fn end_here(&self) -> Vec<u8> {
         let encoding = &self.encoding;
         let waits = std::mem::take(&mut encoding.waiting.lock().payload);
-        // Until the thread that encodes is done with what it has begun.
+        // Waits until the encoding thread has completed the work that it has begun.
         let mut work = encoding.work.lock();
         let mut left = std::mem::take(&mut work.kept);
         left.extend(waits);

@@ -1,9 +1,9 @@
-//! A sound card, or whatever else ALSA calls a PCM device.
+//! A sound card, or any other PCM device of ALSA.
 //!
-//! A card cannot wait: what a ring cannot hold is lost and counted there. What the card itself lost
-//! because it was not read in time (an xrun, EPIPE), and the time in which the machine was suspended,
-//! is missing, and silence of that length by the card's own rate. A device without a clock (the plug-ins
-//! `file` and `null`) waits instead.
+//! A card cannot wait: frames that a ring cannot hold are lost and counted there. Frames that the
+//! card lost because it was not read in time (an xrun, EPIPE), and the time in which the machine
+//! was suspended, are missing, and become silence of that length by the card's own rate. A device
+//! without a clock (the plug-ins `file` and `null`) waits instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const SILENT: Duration = Duration::from_secs(5);
 const FRAMES: usize = 1024;
 const KEYS: [&str; 4] = ["rate", "channels", "format", "name"];
 
-/// A device that was asked for.
+/// A requested device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlsaSpec {
     text: String,
@@ -186,7 +186,7 @@ impl Splitter {
     }
 }
 
-/// A capture, and how it goes.
+/// The state of a capture.
 struct CardCapture {
     most: u64,
     shape: StreamShape,
@@ -229,7 +229,7 @@ impl CardCapture {
         Ok(())
     }
 
-    /// Reads what is there, up to a block, and hands it over; how many frames.
+    /// Reads the available frames, up to a block, and hands them over; returns their number.
     fn read(
         &mut self,
         card: &mut dyn SoundCard,
@@ -282,7 +282,8 @@ impl CardCapture {
         let (at, made) = self.known;
         let went_by = card.now().saturating_sub(at).as_secs_f64() * f64::from(self.shape.rate);
         let due = made + went_by as u64;
-        // What it still has comes behind the gap, whatever a driver keeps over a suspend.
+        // Frames that it still holds come behind the gap, even if a driver keeps them over a
+        // suspend.
         let kept = if is_running { card.avail().unwrap_or(0) } else { 0 };
         let lost = due.saturating_sub(self.taken + kept).min(self.most - self.taken);
         for producer in &mut feed.producers {

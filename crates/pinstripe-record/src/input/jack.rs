@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The interval at which ports that are not connected are tried.
 const CONNECT_EVERY: Duration = Duration::from_secs(1);
 
-/// Ports that were asked for.
+/// Requested ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JackSpec {
     text: String,
@@ -68,7 +68,7 @@ pub struct JackInput {
     /// Until the take begins.
     capture: Option<Capture>,
     is_poly: bool,
-    /// What it begins together with.
+    /// The common start with the player.
     start: Option<Arc<CommonStart>>,
 }
 
@@ -174,7 +174,7 @@ impl JackInput {
     }
 }
 
-/// What ends a capture that began at a rate, if anything does.
+/// The reason for the end of a capture that began at this rate, if it has ended.
 fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
     if now.is_complete {
         return Some(Ok(()));
@@ -223,7 +223,8 @@ impl RecordInput for JackInput {
         };
         let mut gone = vec![None; self.ports.len()];
         self.await_ports(feed);
-        // Before the first block is taken: what is not connected by now is missing from the beginning on.
+        // Before the first block is taken: a port that is not connected by now is missing from the
+        // beginning.
         self.look((&mut gone, true), &capture, feed);
         capture.begin(self.shape, most, (producers, self.start.clone()));
         self.be_ready(&capture);

@@ -52,10 +52,10 @@ pub trait RecordInput: Send {
         false
     }
 
-    /// Feeds its streams until it is at its end, or `feed` says that it is enough.
+    /// Feeds its streams until it is at its end, or `feed` requests the end.
     ///
     /// # Errors
-    /// When the source fails; what came before is recorded.
+    /// Errors of the source; the frames before them are recorded.
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()>;
 }
 

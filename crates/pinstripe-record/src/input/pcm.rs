@@ -27,7 +27,7 @@ use crate::take::RecordedStream;
 const READ_BYTES: usize = 64 << 10;
 /// The time in which a server must answer.
 const CONNECT: Duration = Duration::from_secs(10);
-/// What bytes without any meaning are taken to come at, where nothing is said.
+/// The default rate of bytes without a format.
 const RAW_RATE: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Wire {
     }
 }
 
-/// A source that was asked for.
+/// A requested source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcmSpec {
     text: String,

@@ -9,7 +9,7 @@ use super::rtp::RtpSpec;
 use super::tone::TestSpec;
 use super::{AlsaInput, JackInput, PcmInput, RecordInput, RtpInput, TestInput};
 
-/// An input that was asked for.
+/// A requested input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InputSpec {
     /// Streams made by a clock.

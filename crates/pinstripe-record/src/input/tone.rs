@@ -21,7 +21,7 @@ const BLOCK: Duration = Duration::from_millis(5);
 /// Frames that are made at a time.
 const FRAMES: u64 = 1024;
 
-/// Test streams that were asked for.
+/// Requested test streams.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestSpec {
     text: String,
@@ -90,7 +90,7 @@ pub struct TestInput {
     spec: TestSpec,
     shape: StreamShape,
     count: usize,
-    /// What its clock begins together with.
+    /// The common start of its clock.
     start: Option<Arc<CommonStart>>,
 }
 
@@ -105,14 +105,14 @@ impl TestInput {
         TestInput { spec, shape, count, start: None }
     }
 
-    /// Streams of this form by a clock, as many as are asked for.
+    /// `count` streams of this form, driven by a clock.
     pub fn of(shape: StreamShape, count: usize) -> Self {
         let text = "test:".to_owned();
         let spec = TestSpec { text, streams: count, shape, frames: None, is_free: false, ppm: 0.0 };
         TestInput { spec, shape, count, start: None }
     }
 
-    /// When its clock begins; none when the take ends before.
+    /// When its clock begins; `None` if the take ends first.
     fn begin(&self, feed: &InputFeed<'_>) -> Option<Instant> {
         let Some(start) = &self.start else { return Some(clock::monotonic()) };
         start.be_ready();

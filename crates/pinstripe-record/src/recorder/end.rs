@@ -176,13 +176,13 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     }
 }
 
-/// Names files that are no longer in their directory: what was written to them goes with their last
+/// Reports files that are no longer in their directory: their data is lost with their last
 /// descriptor.
 fn tell_removed(take: &RunningTake, manifest: &Manifest) {
     for lane in take.shared.lanes.iter().filter(|it| !it.has_failed()) {
         let there: BTreeSet<String> = lane.folder.names().into_iter().collect();
         if there.is_empty() {
-            // A directory that cannot be listed tells nothing.
+            // A directory that cannot be listed shows nothing.
             continue;
         }
         let here = manifest.pieces.iter().filter(|it| it.directory == lane.number);
@@ -199,8 +199,8 @@ fn tell_removed(take: &RunningTake, manifest: &Manifest) {
     }
 }
 
-/// Names what was written to a directory that then failed, and is not known to be durable there. The
-/// numbers of such directories.
+/// Reports data that was written to a directory that then failed, and that is not known to be
+/// durable there. Returns the numbers of such directories.
 fn tell_undurable(take: &RunningTake) -> Vec<u32> {
     let mut undurable = Vec::new();
     for lane in take.shared.lanes.iter().filter(|it| it.has_failed()) {

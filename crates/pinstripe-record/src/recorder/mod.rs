@@ -29,10 +29,10 @@ pub use begin::memory_of;
 pub use orders::TakeOrder;
 pub use status::{ALARM_PERCENT, RunningTake, StreamStatus, TakePhase, TakeStatus};
 
-/// The interval at which a take says how it goes.
+/// The interval at which the progress of a take is reported.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// A take that is to be recorded.
+/// The plan of a take.
 #[derive(Debug, Clone)]
 pub struct TakePlan {
     /// Its name.
@@ -55,8 +55,8 @@ pub struct TakePlan {
     pub is_mirrored: bool,
     /// The most that is recorded, from the beginning of the take on.
     pub most: Option<Duration>,
-    /// Whether inputs are opened and the take begins when it is told to, and how much of what came
-    /// before is kept on disk until then.
+    /// If present, inputs are opened at once, but the take begins only on an order. The value is
+    /// the length of input that is kept on disk until then.
     pub armed: Option<Duration>,
     /// The take that is played during this one.
     pub beside: Option<BesideTake>,
@@ -191,7 +191,7 @@ impl Threads<'_> {
         }
     }
 
-    /// Says each second how it goes, until the take is to end; says when that was.
+    /// Reports progress each second until the take is to end; returns that moment.
     fn wait(
         &self,
         stop: &Stop,

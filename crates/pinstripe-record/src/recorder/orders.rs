@@ -19,7 +19,7 @@ use crate::take::{Manifest, TakeState};
 /// An order to a running take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakeOrder {
-    /// Nothing: only to say how it goes.
+    /// No order: only requests the status.
     Status,
     /// Begin, where it is armed.
     Start,
@@ -165,7 +165,7 @@ impl RunningTake {
         self.common_start.get_or_init(|| Arc::clone(start));
     }
 
-    /// The moment at which it is to be over, once that is known.
+    /// The moment at which it will end, once that is known.
     pub(super) fn end_at(&self) -> Option<Duration> {
         let begun = match self.common_start.get() {
             Some(start) => start.begun_at()?.saturating_duration_since(self.shared.began),
@@ -180,7 +180,7 @@ impl RunningTake {
         self.shared.streams.iter().map(origin).collect()
     }
 
-    /// Tells manifests that an armed take has begun, as heads and journals know already.
+    /// Records in manifests that an armed take has begun; heads and journals have this already.
     pub(super) fn tell_beginning(&self, manifest: &mut Manifest) {
         let started = LocalTime { seconds: self.shared.started.load(Ordering::Acquire) };
         manifest.state = TakeState::Recording;

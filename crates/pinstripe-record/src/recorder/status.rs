@@ -1,4 +1,4 @@
-//! How a take goes while it is recorded.
+//! The status of a take while it is recorded.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,16 +29,16 @@ const APART_PPM: f64 = 10.0;
 pub struct RunningTake {
     pub(super) shared: Arc<SharedTake>,
     pub(super) name: String,
-    /// The pre-roll of a take that begins when it is told to.
+    /// The pre-roll of a take that begins on an order.
     pub(super) armed: Option<Duration>,
     pub(super) most: Option<Duration>,
     /// The common start of this take and the take that is played during it.
     pub(super) common_start: OnceLock<Arc<CommonStart>>,
-    /// What local time is ahead of UTC by.
+    /// Seconds by which local time is ahead of UTC.
     pub(super) zone_seconds: i64,
     /// Set to end the take.
     pub stop: Stop,
-    /// Set once an armed take was told to begin.
+    /// Set once an armed take was ordered to begin.
     pub(super) started: Stop,
     pub(super) held_back: Arc<AtomicU64>,
     pub(super) is_locked: bool,
@@ -55,7 +55,7 @@ pub(super) struct InputClock {
     pub drift: ClockDrift,
 }
 
-/// How a stream goes.
+/// The status of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamStatus {
     /// Its name.
@@ -76,7 +76,7 @@ pub struct StreamStatus {
     pub missing_frames: u64,
 }
 
-/// How a take goes.
+/// The status of a take.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TakeStatus {
     /// Its name.
@@ -119,7 +119,7 @@ pub struct TakeStatus {
     pub slowest_commit: CommitStages,
     /// The longest time that an input which can wait was kept waiting.
     pub held_back_worst_ms: f64,
-    /// Room on the disks at the rate of the streams; none where it is not known.
+    /// The time until the disks are full, at the rate of the streams; `None` if unknown.
     pub left_seconds: Option<f64>,
     /// Directories that were given up.
     pub failed_directories: usize,
@@ -172,7 +172,7 @@ impl RunningTake {
         self.clocks.lock().iter().filter_map(told).collect()
     }
 
-    /// Says once that inputs drift apart.
+    /// Warns once that inputs drift apart.
     fn warn_of_drift(&self, drifts: &[InputDrift]) {
         let order = |a: &&InputDrift, b: &&InputDrift| a.ppm.total_cmp(&b.ppm);
         let ends = drifts.iter().min_by(order).zip(drifts.iter().max_by(order));
@@ -194,7 +194,7 @@ impl RunningTake {
         }
     }
 
-    /// How it goes.
+    /// Returns the current status.
     pub fn status(&self) -> TakeStatus {
         let shared = &self.shared;
         let now = shared.now();
@@ -250,13 +250,13 @@ impl RunningTake {
         self.shared.lanes.iter().map(move |it| pick(&it.figures).load(Ordering::Relaxed))
     }
 
-    /// Seconds until the first directory is full, at the rate of what is written to it.
+    /// Seconds until the first directory is full, at its current write rate.
     fn left_seconds(&self) -> Option<f64> {
         let lanes = self.shared.lanes.iter().filter(|it| !it.has_failed());
         lanes.filter_map(|it| left_of(it, &self.shared)).reduce(f64::min)
     }
 
-    /// Says when little room is left, and when a ring was fuller than it should be: each once.
+    /// Warns when little room is left, and when a ring was too full: once each.
     pub(super) fn warn_of_little_left(&self) {
         let status = self.status();
         let minutes = status.left_seconds.map_or(u64::MAX, |it| (it / 60.0) as u64);
@@ -330,7 +330,7 @@ pub enum TakePhase {
     Armed,
     /// It is being recorded.
     Recording,
-    /// It was told to end, and is being made durable.
+    /// It was ordered to end, and its data is being made durable.
     Stopping,
 }
 

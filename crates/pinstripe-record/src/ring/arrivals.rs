@@ -1,11 +1,11 @@
-//! When samples came, by the looks of its writer, and of what asks for the lag, at a ring: its producer
-//! does not ask for the time.
+//! The arrival times of samples, sampled by the writer and by requests for the lag: the producer
+//! does not read the clock.
 
 use std::time::Duration;
 
 use crate::locks::{RankedMutex, RecordLock};
 
-/// Looks that are kept.
+/// The number of samples that are kept.
 const KEPT: usize = 256;
 /// The shortest time between two of them.
 const STEP: Duration = Duration::from_millis(10);
@@ -23,8 +23,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Notes how much has come. `now` is a moment before it was asked for, so that what comes meanwhile
-    /// is taken for older than it is.
+    /// Notes how much has arrived. `now` was read before `made` is, so that bytes that arrive in
+    /// between count as older than they are.
     pub fn note(&self, now: Duration, made: impl FnOnce() -> u64) {
         let mut looks = self.looks.lock();
         let made = made();

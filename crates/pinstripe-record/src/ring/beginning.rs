@@ -1,6 +1,6 @@
-//! Where the streams of one input begin in the take, where that is not with the take itself.
+//! Where the streams of one input begin in the take, if not at its beginning.
 //!
-//! The input's side says so with its first samples: no lock, no memory, no system call.
+//! The input's thread determines this with its first samples: no lock, no memory, no system call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -42,7 +42,7 @@ pub trait TakeFolder: Send + Sync {
     /// [`Kind::NotFound`]; otherwise as the system says.
     fn open(&self, name: &str, is_written: bool) -> Result<TakeFile>;
 
-    /// Puts a small file in place of another, or where none was: durable on return, or not done.
+    /// Replaces a small file or creates it: durable on return, or not done.
     ///
     /// # Errors
     /// As the system says.
@@ -97,7 +97,7 @@ pub trait TakeFolder: Send + Sync {
     /// The path, for messages and the manifest.
     fn path(&self) -> &Path;
 
-    /// Why files are not written the way that was asked for, if so.
+    /// Why files are not written in the requested way, if so.
     fn refusal(&self) -> Option<String>;
 }
 
@@ -128,7 +128,7 @@ impl TakeFile {
         SharedDevice::clone(&self.device)
     }
 
-    /// Has all of the payload encoded that was written, and waits for that: nothing more comes.
+    /// Encodes all of the written payload, and waits for that: no more may be written.
     ///
     /// # Errors
     /// Those of encoder and file.
@@ -165,8 +165,8 @@ impl TakeFile {
     /// That it would be more than half of what is free; as fallocate(2) says.
     pub fn reserve(&self, range: Range<u64>) -> io::Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
-        // A file system keeps what it could allocate of a range that it refuses in the end (ext4), so
-        // that one stream would have all that is left.
+        // A file system may keep the blocks it has allocated for a range that it finally refuses
+        // (ext4), so that one stream would take all the space that is left.
         let free = rustix::fs::fstatvfs(file).map_or(u64::MAX, |it| it.f_bavail * it.f_frsize);
         if (range.end - range.start) > free / 2 {
             return Err(io::ErrorKind::StorageFull.into());
@@ -184,14 +184,14 @@ impl TakeFile {
         system.is_some_and(|it| it.f_type == libc::TMPFS_MAGIC)
     }
 
-    /// Has the kernel begin to read a range into its cache. A hint.
+    /// Starts reading a range into the page cache. A hint.
     pub fn read_ahead(&self, range: Range<u64>) {
         if let (Some(file), Some(len)) = (&self.file, NonZeroU64::new(range.end - range.start)) {
             let _ = rustix::fs::fadvise(file, range.start, Some(len), Advice::WillNeed);
         }
     }
 
-    /// Has the kernel begin to write out a range, and does not wait for it. A hint.
+    /// Starts writeback of a range, and does not wait for it. A hint.
     pub fn start_writeback(&self, range: Range<u64>) {
         self.write_out(range, libc::SYNC_FILE_RANGE_WRITE);
     }
@@ -249,7 +249,7 @@ impl TakeFile {
     }
 }
 
-/// Has the file system keep the blocks of a range, and makes the file as long.
+/// Allocates the blocks of a range, and extends the file to its end.
 fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     let (at, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     // Not posix_fallocate(3), which writes zeros where the file system cannot.
@@ -372,12 +372,12 @@ impl DiskFolder {
         }
     }
 
-    /// Has new files of streams written this way.
+    /// Sets how new files of streams are written.
     pub fn with_writes(self, writes: WritePolicy) -> Self {
         DiskFolder { writes, ..self }
     }
 
-    /// Removes the directory with all that is in it: of takes that were made to measure.
+    /// Removes the directory and its contents: for takes that were made for a measurement.
     ///
     /// # Errors
     /// As the system says.
@@ -433,7 +433,7 @@ impl TakeFolder for DiskFolder {
         self.made.iter().for_each(|it| it.has_begun.store(true, Ordering::Release));
         let (path, mut file) = (self.path.join(name), self.open_beside(name)?);
         let mut write = || -> io::Result<()> {
-            // Not emptied first: what it has on the disk may be the last that there is.
+            // Not emptied first: its blocks may be the last that are available.
             file.write_all(bytes)?;
             file.set_len(bytes.len() as u64)?;
             file.sync_all()?;

@@ -39,7 +39,7 @@ impl Summed {
     }
 }
 
-/// What became durable of one file.
+/// A part of one file that became durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressRun {
     /// The number of the file.
@@ -58,7 +58,7 @@ pub struct PieceBehind {
     pub payload_at: u64,
 }
 
-/// What happened.
+/// The events that a journal records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum JournalEvent {
@@ -118,9 +118,9 @@ pub enum JournalEvent {
 /// One record, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalRecord {
-    /// What happened.
+    /// An event.
     Event(JournalEvent),
-    /// What became durable.
+    /// Data that became durable.
     Progress {
         /// Since the take began.
         nanos: u64,
@@ -163,7 +163,8 @@ impl JournalRecord {
     }
 }
 
-/// The record of this number at the front of `bytes`, and its length; none where it is not whole.
+/// Decodes the record with this number at the front of `bytes`; also returns its length. `None` if
+/// it is incomplete.
 pub fn decode_journal(bytes: &[u8], number: u64) -> Option<(JournalRecord, usize)> {
     let head = bytes.get(..HEAD_BYTES)?;
     let length = u32::from_le_bytes(head[4..8].try_into().ok()?) as usize;
@@ -211,7 +212,7 @@ pub struct Journal {
     at: u64,
     number: u64,
     waiting: Vec<u8>,
-    /// Why a sync failed: what it was of is never durable by a later one.
+    /// Why a sync failed: a later sync does not make the same data durable.
     failure: Option<Error>,
     /// Its length with the zeros ahead.
     room_to: u64,
@@ -294,7 +295,7 @@ impl Journal {
             return Ok(());
         }
         self.longest_bytes = self.longest_bytes.max(self.waiting.len() as u64);
-        // What a full disk has no room for now, the records themselves may still fit into.
+        // If a full disk has no room to extend the file, the records themselves may still fit.
         let _ = self.make_room(self.at + self.waiting.len() as u64);
         self.file.device().write_at(self.at, &self.waiting)?;
         debug_assert!(self.failure.is_none(), "nothing is written after a sync that failed");
@@ -337,7 +338,7 @@ impl Journal {
         }
     }
 
-    /// Cuts off what was written ahead, when nothing more is added.
+    /// Cuts off the zeros that were written ahead, when no more records follow.
     ///
     /// # Errors
     /// As the system says.
@@ -367,7 +368,7 @@ impl<'a> JournalReader<'a> {
         Ok(JournalReader { file, length, at: 0, number: 0, buffer: Vec::new() })
     }
 
-    /// The next record; none at the end, which is also where one is not whole.
+    /// The next record; `None` at the end, or at an incomplete record.
     ///
     /// # Errors
     /// As the system says.

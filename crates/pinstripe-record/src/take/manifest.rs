@@ -21,7 +21,7 @@ const NAME_MAX_BYTES: usize = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TakeState {
-    /// Inputs are open, and it begins when it is told to; or that was cut off.
+    /// Inputs are open, and the take begins on an order; or it was cut off in this state.
     Armed,
     /// It is being recorded, or its recording was cut off.
     Recording,
@@ -184,7 +184,7 @@ pub struct TakeFigures {
     pub slowest_commit: CommitStages,
 }
 
-/// What a take is.
+/// The manifest of a take.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of this format.
@@ -215,8 +215,8 @@ pub struct Manifest {
     pub chunk_bytes: u64,
     /// Every stream.
     pub streams: Vec<RecordedStream>,
-    /// By stream: the frames that its input had given before the first frame of the take; none where the
-    /// take began with the inputs.
+    /// By stream: the frames that its input had given before the first frame of the take; empty if
+    /// the take began with the inputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<i64>,
     /// Every file; while it is recorded those of the journals count.
@@ -302,12 +302,12 @@ impl Manifest {
         bytes
     }
 
-    /// Whether nothing is to be put in order: it came to its end, or was put in order.
+    /// Whether no recovery is needed: the take is complete, or was recovered.
     pub fn is_settled(&self) -> bool {
         matches!(self.state, TakeState::Complete | TakeState::Recovered)
     }
 
-    /// What the head of a file of this stream says.
+    /// The contents of the head of a file of this stream.
     pub fn head_facts(&self, stream: u32, start_frame: u64) -> Option<HeadFacts> {
         let found = self.streams.get(stream as usize)?;
         Some(HeadFacts {

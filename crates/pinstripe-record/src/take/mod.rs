@@ -1,4 +1,4 @@
-//! The directory of a take: its files, the journal of what is durable, the manifest.
+//! The directory of a take: its files, the journal of durable data, the manifest.
 //!
 //! ```text
 //!   DIR/TAKE/take.json        what the take is; written first and last

@@ -1,4 +1,4 @@
-//! Names of the files of streams: made here, and known again here.
+//! Names of the files of streams: they are made and recognized here.
 //!
 //! `017-piano.wav`. Behind the name of a second copy stands `.mirror`, and of a later file `@`, its first
 //! frame and its number: `@` comes after `.` in ASCII and in the collations of file managers, so that

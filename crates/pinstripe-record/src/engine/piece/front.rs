@@ -41,8 +41,8 @@ impl Piece {
         self.front_until.get().is_some()
     }
 
-    /// Up to when all samples are durable, of a front: it came before the order, and none of it was durable
-    /// until now.
+    /// For a front: the moment up to which all samples are durable. The front's samples came before
+    /// the order, and none of them was durable until now.
     pub(super) fn front_covered(&self) -> Option<Duration> {
         let (until, bytes) = *self.front_until.get()?;
         let missing = bytes.saturating_sub(self.vouched_bytes());

@@ -10,7 +10,7 @@ use crate::engine::lane::Lane;
 use crate::engine::shared::SharedTake;
 
 impl Front {
-    /// Tells that the rest could not be copied, and is silence.
+    /// Reports that the rest could not be copied, and is silence.
     fn tell_missing(&mut self, shared: &SharedTake, lane: &Lane) {
         let piece = &self.piece;
         let frames = piece.frames(self.left_bytes());

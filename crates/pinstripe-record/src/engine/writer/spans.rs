@@ -129,7 +129,7 @@ impl Writer<'_> {
         Ok(Turn::Worked)
     }
 
-    /// Writes silence for a part of a gap; says how much.
+    /// Writes silence for a part of a gap; returns the number of bytes.
     fn fill_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<u64> {
         let room = self.room(copy)?;
         let frame_bytes = copy.piece.facts.shape.frame_bytes();

@@ -1,7 +1,8 @@
 //! Sound from a network: RTP with 16 or 24 bit samples, as AES67 devices, ffmpeg and GStreamer send it.
 //!
-//! Packets are placed by timestamp; what is lost is silence of the right length. A socket cannot
-//! wait: what its buffer in the kernel could not hold is counted apart from what the network lost.
+//! Packets are placed by timestamp; lost frames become silence of the right length. A socket cannot
+//! wait: packets that did not fit in its kernel buffer are counted separately from those lost in
+//! the network.
 
 #![allow(clippy::disallowed_methods, reason = "listens at the sockets of inputs")]
 
@@ -26,13 +27,13 @@ use crate::take::RecordedStream;
 pub use packet::{RtpPacket, SdpStream};
 pub use window::{Given, RtpCounts, RtpWindow};
 
-/// Reordering that is borne where nothing is said: ffmpeg sends in bursts of 50 ms.
+/// The default tolerance for reordering: ffmpeg sends in bursts of 50 ms.
 const JITTER_MS: u64 = 60;
 /// The largest datagram.
 const DATAGRAM_BYTES: usize = 65_536;
 /// The requested buffer size of a socket; the system may grant less.
 const SOCKET_BYTES: usize = 8 << 20;
-/// Packets of another sender in a row after which the old one is taken to be gone.
+/// After this number of consecutive packets from another sender, the old one counts as gone.
 const STRANGERS: u32 = 3;
 /// The longest silence that a restart is bridged by.
 const BRIDGE: Duration = Duration::from_secs(3600);
@@ -41,7 +42,7 @@ const WENT_AWAY: Duration = Duration::from_secs(1);
 /// The largest description that is read.
 const SDP_BYTES: u64 = 64 << 10;
 
-/// A stream that was asked for.
+/// A requested stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RtpSpec {
     text: String,
@@ -130,7 +131,7 @@ pub struct RtpInput {
     socket: Option<UdpSocket>,
 }
 
-/// What the socket saw besides packets of the stream.
+/// Counts of the socket for anything but packets of the stream.
 #[derive(Default)]
 struct Strays {
     bad: u64,
@@ -186,7 +187,7 @@ impl RtpInput {
         }
         .map_err(cannot)?;
         socket.set_nonblocking(true).map_err(cannot)?;
-        // More than the usual limit is root's to take; the other call takes what is allowed.
+        // Only root may exceed the usual limit; the other call takes the permitted size.
         if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES).is_err() {
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         }
@@ -334,7 +335,7 @@ struct Silence {
 }
 
 impl Silence {
-    /// Looks for how long nothing came: packets of others do not count.
+    /// Checks how long no packet has arrived; packets of other senders do not count.
     fn look(&mut self, last: Option<Instant>, is_over: bool, feed: &InputFeed<'_>) {
         let is_silent = clock::since(last.unwrap_or(self.began)) >= SILENT;
         if is_silent && !is_over && !std::mem::replace(&mut self.was_told, true) {
@@ -353,7 +354,7 @@ impl Silence {
     }
 }
 
-/// Has the kernel tell with each packet how many it has dropped.
+/// Makes the kernel report with each packet how many it has dropped.
 fn count_drops(socket: &UdpSocket) {
     let on: libc::c_int = 1;
     // SAFETY: the option is a number, and the socket is open; a kernel without it counts nothing.

@@ -63,7 +63,7 @@ pub struct SdpStream {
 }
 
 impl SdpStream {
-    /// Reads a description; none where it has no stream of sound that can be recorded.
+    /// Parses a description; `None` if it has no audio stream that can be recorded.
     pub fn parse(text: &str) -> Option<Self> {
         let (mut address, mut name) = (None, None);
         let (mut media, mut map) = (None, None);

@@ -1,8 +1,8 @@
-//! Where a packet belongs: by its timestamp, never by its number or when it came.
+//! The position of a packet: determined by its timestamp, never by its number or its arrival.
 //!
-//! Pure. Frames wait in a window as long as the reordering that is borne; what is older is given
-//! out, and holes in it are lost frames of exactly their length. Memory is the window, whatever
-//! packets say.
+//! A pure data structure. Frames wait in a window as long as the tolerated reordering; older frames
+//! are given out, and holes are lost frames of exactly their length. The window bounds the memory,
+//! whatever packets contain.
 
 /// Counts of packets, by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl RtpWindow {
         }
     }
 
-    /// Begins anew with the next packet, `missing` frames behind the newest one.
+    /// Restarts with the next packet, `missing` frames behind the newest one.
     pub fn restart(&mut self, missing: u64, give: &mut dyn FnMut(Given<'_>)) {
         if self.last.is_some() {
             self.counts.restarts += 1;
