@@ -25,7 +25,7 @@ pub struct Question {
     pub verb: &'static str,
     /// The verb's option without dashes.
     pub option: &'static str,
-    /// The value that the verb takes by itself; none where it measures first.
+    /// The verb's default value; `None` if it measures first.
     pub usual: Option<&'static str>,
 }
 

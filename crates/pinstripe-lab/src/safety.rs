@@ -33,13 +33,13 @@ pub struct SafetyReport {
     pub serial: Option<String>,
     /// Its length.
     pub bytes: u64,
-    /// Why it must not be touched; none where nothing speaks against it.
+    /// Why it must not be overwritten; empty if there is no objection.
     pub objections: Vec<Objection>,
     /// The offset of the first bytes that belong to no known format; `None` for a blank device.
     pub written_at: Option<u64>,
 }
 
-/// What the user has said about a device.
+/// The user's statements about a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Consent<'a> {
     /// The serial number that was typed.

@@ -52,7 +52,7 @@ impl Calibration {
         self.chunk_bytes + (self.byte_rate as f64 * waits).ceil() as u64
     }
 
-    /// The same, at least what was seen, as a power of two within what is possible.
+    /// The same, at least the observed peak, as a power of two within the permitted range.
     pub fn ring_bytes(&self) -> u64 {
         let needed = self.needed_bytes().max(self.peak_bytes).max(2 * self.chunk_bytes);
         needed.next_power_of_two().clamp(*RING_BYTES.start(), *RING_BYTES.end())

@@ -214,8 +214,9 @@ pub(crate) fn missing_of(
     by_stream.into_iter().map(missing).filter(|(_, frames)| *frames > 0).collect()
 }
 
-/// By stream: how many frames lie between two of its files and in none, where the first of these was cut
-/// off: its directory failed. Where a stream was disarmed for a while there is no file, and none is missing.
+/// By stream: the number of frames between two of its files that are in neither, if the first file
+/// was cut off because its directory failed. A stream that was disarmed for a while has no file for
+/// that time, and misses none.
 pub(crate) fn holes_of<'a>(
     pieces: impl IntoIterator<Item = &'a RecordedPiece>,
     within: Range<u64>,

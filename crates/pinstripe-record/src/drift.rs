@@ -22,17 +22,17 @@ const CERTAIN_PPM: f64 = 4.0;
 /// A clock must run for `JUDGED_PARTS` parts of this length before its rate is judged.
 const JUDGED_PART: Duration = Duration::from_millis(500);
 const JUDGED_PARTS: usize = 8;
-/// What most of these parts are off by, at least, as a share of what all of them together are: a source that
-/// stalled once is off in one or two of them, and has no other rate.
+/// The least error of most of these parts, as a share of the error of all of them together: a
+/// source that stalled once has an error in one or two parts only, and its rate is right.
 const STEADY_SHARE: f64 = 2.0 / 3.0;
 /// How far a rate may be from the one that was said, as a share of it.
 const RATE_SHARE: f64 = 0.005;
-/// A block that came a moment ago, or comes in a moment, is no other rate.
+/// A block that has just arrived, or is about to, does not indicate another rate.
 const BLOCK_SECONDS: f64 = 0.1;
 
-/// The time until the next look, from 4 to 16 ms. Never the same twice: looks in step with the blocks of
-/// an input would find it at one place of its block for a minute, and at another in the next. Nothing
-/// wakes who looks: an input must not.
+/// The time until the next sample, from 4 to 16 ms. It varies: samples in step with the blocks of
+/// an input would find it at one place of its block for a minute, and at another in the next.
+/// Nothing wakes the sampling thread: an input must not.
 pub(crate) fn look_after(look: u32) -> Duration {
     let golden = 0.618_033_988_749_895;
     Duration::from_millis(4) + Duration::from_millis(12).mul_f64((f64::from(look) * golden).fract())
@@ -123,7 +123,7 @@ impl ClockDrift {
         (is_far && is_steady).then_some(measured)
     }
 
-    /// What the middle one of all parts is off by, as a share of the rate.
+    /// The error of the median part, as a share of the rate.
     fn usual_part(&self) -> f64 {
         let off = |pair: &[(Duration, u64)]| {
             let seconds = pair[1].0.saturating_sub(pair[0].0).as_secs_f64();

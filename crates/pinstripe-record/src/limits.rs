@@ -1,4 +1,4 @@
-//! What nothing may exceed (doc/limits.md).
+//! Upper limits (doc/limits.md).
 
 use pinstripe_base::units::{GIB, KIB, MIB};
 
@@ -10,9 +10,9 @@ pub(crate) const ARENA_MAX_BYTES: u64 = 2 * GIB;
 pub const RING_BYTES: std::ops::RangeInclusive<u64> = 8 * KIB..=64 * MIB;
 /// The smallest and the largest chunk.
 pub const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4 * KIB..=MIB;
-/// What a backlog is drained by, at most, before the next stream has its turn.
+/// The most of a backlog that is written before the next stream has its turn.
 pub(crate) const DRAIN_BYTES: u64 = 64 * KIB;
-/// Lost runs of one stream that wait to be told to its writer.
+/// Lost runs of one stream that wait for its writer.
 pub(crate) const GAPS_WAITING: usize = 64;
 /// The payload of one record of the journal.
 pub(crate) const JOURNAL_RECORD_BYTES: usize = 4 << 20;
@@ -27,8 +27,8 @@ pub(crate) const DIRECT_WRITERS: usize = 8;
 /// Threads that read a take that is played: if the disk is written meanwhile, a read takes tens of
 /// milliseconds, and delays only the streams of its thread.
 pub(crate) const PLAY_READERS: usize = 16;
-/// What the kernel is asked to have of a file ahead of its reader: rings hold the time that a thread
-/// takes for its streams, the page cache that of a disk that stalls.
+/// The read-ahead requested from the kernel for each file: rings cover the time that a thread needs
+/// for its streams, the page cache covers a disk that stalls.
 pub(crate) const PLAY_AHEAD_BYTES: u64 = 512 * KIB;
 /// Space that is reserved ahead of a stream's end, at most and at least.
 pub const RESERVE_BYTES: std::ops::RangeInclusive<u64> = MIB..=64 * MIB;

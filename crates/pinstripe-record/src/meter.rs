@@ -36,7 +36,7 @@ pub struct StreamLevel {
 }
 
 impl StreamLevel {
-    /// The same in decibels of full scale; none for silence.
+    /// The same in decibels of full scale; `None` for silence.
     pub fn dbfs(&self) -> Option<f64> {
         (self.peak > 0.0).then(|| 20.0 * self.peak.log10())
     }

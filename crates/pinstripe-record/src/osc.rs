@@ -35,11 +35,11 @@ pub enum OscValue<'a> {
 pub struct OscMessage<'a> {
     /// Where it is meant for, as in `/transport_play`.
     pub address: &'a str,
-    /// What it says.
+    /// Its arguments.
     pub values: Vec<OscValue<'a>>,
 }
 
-/// The messages of a packet, in their order; none where it is not whole, or too much.
+/// The messages of a packet, in order; `None` if the packet is truncated or has too many.
 pub fn read_osc(packet: &[u8]) -> Option<Vec<OscMessage<'_>>> {
     let mut messages = Vec::new();
     read_element(packet, 0, &mut messages)?;
@@ -90,7 +90,7 @@ fn read_message(bytes: &[u8]) -> Option<OscMessage<'_>> {
     rest.is_empty().then_some(OscMessage { address, values })
 }
 
-/// A value; none for the brackets of an array, whose values stand for themselves.
+/// A value; the inner `None` for the brackets of an array, whose values are returned individually.
 fn read_value(kind: char, bytes: &[u8]) -> Option<(Option<OscValue<'_>>, &[u8])> {
     let four = || bytes.split_first_chunk::<4>();
     let eight = || bytes.split_first_chunk::<8>();
@@ -131,7 +131,7 @@ fn read_value(kind: char, bytes: &[u8]) -> Option<(Option<OscValue<'_>>, &[u8])>
     Some((Some(value), rest))
 }
 
-/// A text and what is behind its padding.
+/// A text, and the bytes after its padding.
 fn read_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let length = bytes.iter().position(|it| *it == 0)?;
     let (padded, rest) = bytes.split_at_checked((length + 1).next_multiple_of(4))?;
@@ -171,7 +171,7 @@ pub fn write_osc(address: &str, values: &[OscValue<'_>]) -> Vec<u8> {
     out
 }
 
-/// A zero would end the text: what is behind it is left out.
+/// A zero would end the text: the rest behind it is omitted.
 fn write_text(out: &mut Vec<u8>, text: &str) {
     let text = text.split('\0').next().unwrap_or("");
     out.extend(text.as_bytes());

@@ -56,7 +56,7 @@ pub fn overdub(
     std::thread::scope(|scope| {
         let (mut waiting, mut playing) = (Some(play), None);
         let mut begin_and_watch = |take: &Arc<RunningTake>, status: &TakeStatus| {
-            // The files are made, and the inputs run: what is played now does not wait for them.
+            // The files are made, and the inputs run: from now on, playing waits for neither.
             if let Some(play) = waiting.take() {
                 take.begin_with(start);
                 let take = Arc::clone(take);

@@ -1,9 +1,9 @@
 //! A take played back: all of its streams, read by several threads through rings, interleaved for a sink.
 //!
-//! A sink without a clock of its own (`null`) is given one: at any moment as many frames are due as the
-//! rate says, and what is not there then is an underrun, counted in frames. Those frames are left out
-//! when they come, so that all streams stay aligned. A JACK server and a sound card have clocks of their own. A
-//! pipe or file takes what it can, and is waited for.
+//! A sink without a clock (`null`) is given one: at any moment, the rate determines the frames that
+//! are due. Frames that are missing then are an underrun, and counted. They are skipped when they
+//! arrive, so that all streams stay aligned. A JACK server and a sound card have clocks of their
+//! own. A pipe or file takes as much as it can, and is awaited.
 
 #![allow(clippy::disallowed_methods, reason = "reads and plays in threads, and waits for rings")]
 
@@ -64,7 +64,7 @@ pub struct PlayPlan {
     pub most: Option<Duration>,
     /// Bytes of each ring, a power of two.
     pub ring_bytes: u64,
-    /// Streams, by number from 0 on; none means all.
+    /// Stream numbers, from 0; empty for all streams.
     pub streams: Vec<usize>,
 }
 
@@ -317,7 +317,7 @@ impl Player<'_> {
         }
     }
 
-    /// The moment of the first frame; none when it is not to be played any more.
+    /// The moment of the first frame; `None` if playing was stopped before.
     fn begin(&mut self, start: Option<&CommonStart>) -> Result<Option<Instant>> {
         if let BlockSink::Card(card) = &mut self.sink {
             card.begin()?;

@@ -32,7 +32,7 @@ pub(crate) fn run_first(priority: i32) -> io::Result<()> {
     }
 }
 
-/// Has the disk serve this thread before all ordinary ones, where its scheduler knows classes.
+/// Gives this thread's I/O the real-time class, if the disk's scheduler supports classes.
 ///
 /// # Errors
 /// The system's error where that is not permitted.

@@ -24,7 +24,7 @@ use crate::take::{
 pub(crate) use content::{EVENTS_MAX, JournalContent, JournalPiece, read_journal};
 use settle::settle;
 
-/// Runs are at most so long.
+/// The greatest length of a run.
 pub(crate) const RUN_MAX_BYTES: u32 = 1 << 20;
 
 /// A file as it is now.
@@ -59,7 +59,7 @@ pub struct RecoverOutcome {
 ///
 /// # Errors
 /// [`Kind::NotFound`] where there is none, [`Kind::Busy`] while it is recorded; otherwise those of
-/// the directory. A file that is not what the journal says is a loss in the ledger.
+/// the directory. A file that differs from the journal is a loss in the ledger.
 pub fn recover(path: &Path, monitor: &Monitor) -> Result<RecoverOutcome> {
     let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
     let manifest = Manifest::load(&*folder)?;
@@ -99,8 +99,8 @@ struct Found {
     marks: Vec<RecordedMark>,
 }
 
-/// Puts a take in these directories in order. A directory whose own manifest says that it is in order
-/// stays as it is: its files end with whole frames already, where its journal vouches for a little more.
+/// Recovers a take in these directories. A directory with a settled manifest stays as it is: its
+/// files already end with complete frames, even if its journal vouches for a little more.
 ///
 /// # Errors
 /// As [`recover`].
@@ -190,7 +190,7 @@ fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor)
 }
 
 impl Found {
-    /// Takes over what a manifest says that is settled.
+    /// Adopts the contents of a settled manifest.
     fn keep(&mut self, manifest: &Manifest, is_kept: impl Fn(&RecordedPiece) -> bool) {
         for piece in manifest.pieces.iter().filter(|it| is_kept(it)) {
             if self.known.insert((piece.directory, piece.piece)) {

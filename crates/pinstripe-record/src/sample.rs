@@ -74,7 +74,7 @@ pub struct StreamShape {
     pub format: SampleFormat,
     /// Samples of a frame.
     pub channels: u16,
-    /// Frames per second; of raw bytes what is expected, to size rings by.
+    /// Frames per second; for raw bytes the expected rate, which determines the ring size.
     pub rate: u32,
 }
 

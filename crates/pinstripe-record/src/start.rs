@@ -81,7 +81,7 @@ impl CommonStart {
         !stop.is_set()
     }
 
-    /// Says when it begins; `frame` by the clock of the JACK server on which is played.
+    /// Sets when it begins; `frame` is by the clock of the JACK server that plays.
     pub fn begin(&self, at: Instant, frame: Option<u32>) {
         self.at.get_or_init(|| at);
         let frame = frame.map_or(WITHOUT_FRAME, |it| WITH_FRAME | u64::from(it));
@@ -94,7 +94,7 @@ impl CommonStart {
         self.at.get().copied()
     }
 
-    /// Waits until it is known when it begins; none when `halt` is set before.
+    /// Waits until the beginning is known; `None` if `halt` is set first.
     pub fn wait(&self, halt: &Stop) -> Option<Instant> {
         while !self.begun.is_set() && !halt.is_set() {
             if wait_readable(&[self.begun.as_fd(), halt.as_fd()], None).is_err() {

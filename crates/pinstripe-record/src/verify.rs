@@ -25,7 +25,8 @@ use copies::Copies;
 /// Damage that is named place by place, for each file.
 const NAMED: u64 = 3;
 
-/// Places of damage of one file that are told apart; from there on what lies between counts as damaged.
+/// Damaged places of one file that are recorded separately; beyond that, the data between them
+/// counts as damaged.
 const DAMAGED_MAX: usize = 10_000;
 
 /// Files that are open at once.
@@ -160,8 +161,8 @@ struct OpenFile {
     content: Option<TestContent>,
 }
 
-/// What a manifest tells, in an order in which it is found again: as many files as there are, its
-/// lists are gone through once.
+/// The contents of a manifest, ordered for lookups: its lists are traversed once, however many
+/// files there are.
 struct Told {
     /// By stream, in the order of their frames.
     gaps: Vec<Arc<[RecordedGap]>>,
@@ -213,7 +214,7 @@ impl Files<'_> {
         left.map(|(_, file)| &file.name).collect::<BTreeSet<_>>().len() as u64
     }
 
-    /// Tells which frames there are, and which of them are sound.
+    /// Reports which frames exist, and which of them are sound.
     fn tell_frames(&mut self, manifest: &Manifest) {
         for file in self.open.values() {
             let size = manifest.streams[file.stream as usize].shape.frame_bytes();

@@ -49,10 +49,10 @@ impl fmt::Display for WritePolicy {
     }
 }
 
-/// What a user asked for.
+/// The user's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteChoice {
-    /// What fits this machine.
+    /// The policy that fits this machine.
     Auto,
     /// This one.
     Given(WritePolicy),

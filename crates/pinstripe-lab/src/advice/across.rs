@@ -25,7 +25,7 @@ struct Score<'a> {
     moved: f64,
 }
 
-/// The recommended setting; none where a variant has too few rounds that count.
+/// The recommended setting; `None` if a variant has too few valid rounds.
 pub(super) fn advise(results: &Results) -> Option<Advice> {
     let setting = setting(results)?;
     let counting = Counting::of(&results.variants.iter().collect::<Vec<_>>());

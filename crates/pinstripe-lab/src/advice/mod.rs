@@ -31,7 +31,7 @@ const OPEN: &str = "; too close to decide in that time";
 
 pub use crate::questions::{ALL_LOADS, CODEC, RECORD};
 
-/// A setting with what speaks for it.
+/// A setting with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// The question: the group, or what several groups are about.
@@ -142,7 +142,7 @@ fn has_rounds(variant: &Variant, counting: Counting) -> bool {
     counting.pairs(variant, variant).len() >= PAIRS_TO_JUDGE
 }
 
-/// The end of what speaks for it, where runs count that others disturbed.
+/// The end of the evidence, if disturbed runs count.
 fn unrest(counting: Counting) -> &'static str {
     match counting {
         Counting::Quiet => "",
@@ -197,7 +197,7 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> Stri
     )
 }
 
-/// A figure in as many digits as can be told apart.
+/// A figure with its significant digits.
 fn figure(value: f64) -> String {
     match value {
         small if small < 10.0 => format!("{small:.2}"),

@@ -28,7 +28,7 @@ const MOST_CONNECTIONS: usize = 16;
 /// So long no connection is taken after the system had no descriptor for one.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(200);
 
-/// What an agent tells its operator.
+/// Reports of an agent to its operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// A coordinator has begun a case.
@@ -77,7 +77,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Takes in one more; none where there are too many.
+    /// Adds a connection; `None` if there are too many.
     fn add(&self, stream: &TcpStream) -> Option<u64> {
         let mut open = lock(&self.open);
         let copy = stream.try_clone().ok().filter(|_| open.len() < MOST_CONNECTIONS)?;
@@ -197,7 +197,7 @@ impl Agent {
     }
 }
 
-/// Whether other connections can be taken later: that one was given up, or there is no descriptor for it.
+/// Whether later connections may succeed: this one was aborted, or no descriptor was free.
 fn is_passing(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [

@@ -26,7 +26,7 @@ pub(crate) struct Exchange {
     pub their_wall_ns: i64,
 }
 
-/// How another clock stands to ours.
+/// The difference between another clock and ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
     /// Nanoseconds that their clock shows more than ours.
@@ -40,7 +40,7 @@ pub(crate) struct ClockOffset {
 }
 
 impl Exchange {
-    /// The round trip; none of times that cannot be.
+    /// The round trip; `None` for impossible times.
     fn round_trip_ns(&self) -> Option<u64> {
         let ours = self.came_ns.checked_sub(self.sent_ns)?;
         ours.checked_sub(self.answered_ns.checked_sub(self.received_ns)?)
@@ -54,8 +54,8 @@ impl Exchange {
 }
 
 impl ClockOffset {
-    /// The difference by these exchanges, where our time of day is `our_wall_ns` ahead of our clock;
-    /// none where no exchange has times that can be.
+    /// The difference according to these exchanges. Our time of day is `our_wall_ns` ahead of our
+    /// clock. `None` if all exchanges have impossible times.
     pub fn of(exchanges: &[Exchange], our_wall_ns: i128) -> Option<ClockOffset> {
         let timed = exchanges.iter().filter_map(|it| Some((it.round_trip_ns()?, it)));
         let (round_trip_ns, best) = timed.min_by_key(|(round_trip, _)| *round_trip)?;

@@ -39,7 +39,7 @@ const MAGIC: &[u8; 8] = b"PSLABAGT";
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// The one that connects and says what is measured.
+    /// The end that connects and decides what is measured.
     Coordinator,
     /// The one that listens and measures.
     Agent,
@@ -111,7 +111,7 @@ impl Greeting {
     }
 }
 
-/// What two ends that know the same token make of their greetings.
+/// The keys that two ends with the same token derive from their greetings.
 pub struct SessionKeys {
     key: [u8; 32],
     greetings: [u8; 2 * GREETING_BYTES],
@@ -144,7 +144,7 @@ impl SessionKeys {
         }
     }
 
-    /// The keys of both directions, for one end: what it sends with, and what it receives with.
+    /// The keys of both directions, for one end: for sending, and for receiving.
     pub fn keys(&self, end: ConnectionEnd) -> (FrameSealer, FrameOpener) {
         let key = |end: ConnectionEnd| *self.keyed(b"frames", end).as_bytes();
         let sealer = FrameSealer { key: key(end), number: 0 };

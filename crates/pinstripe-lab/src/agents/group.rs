@@ -1,7 +1,8 @@
-//! The agents of a coordinator as one: asked together, waited for together, given up one by one.
+//! The agents of a coordinator as one: requests go to all, all answers are awaited, and agents are
+//! given up one by one.
 //!
-//! Invariants: whatever agents do, every call here ends by a deadline; an agent that was lost is not asked
-//! again; an interrupt ends what all do, and is waited for as well.
+//! Invariants: every call here ends by a deadline, whatever agents do; a lost agent gets no more
+//! requests; an interrupt ends the work of all agents, and that is awaited as well.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

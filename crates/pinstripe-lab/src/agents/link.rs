@@ -58,7 +58,8 @@ impl Link {
         found
     }
 
-    /// Takes a coordinator that has connected, and has so long to prove that it knows the token.
+    /// Accepts a coordinator that has connected. It must prove within `handshake` that it knows the
+    /// token.
     ///
     /// # Errors
     /// As of [`connect`](Link::connect).

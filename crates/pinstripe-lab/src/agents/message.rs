@@ -28,15 +28,15 @@ const MOST_SAMPLES: usize = 1024;
 pub enum AgentRequest {
     /// The coordinator is there.
     Alive,
-    /// What the agent does is to end; it says so by a failure.
+    /// Ends the agent's work; the pending request fails.
     Stop,
     /// How late is it?
     Clock,
     /// The case is to be planned.
     Plan(Assignment),
-    /// What all runs need is to be made.
+    /// Prepares for all runs.
     Prepare,
-    /// What the next run of this variant needs is to be made.
+    /// Prepares for the next run of this variant.
     Ready {
         /// The number of the variant.
         variant: usize,
@@ -163,7 +163,7 @@ pub struct AgentError {
     pub kind: String,
     /// All of it, for people.
     pub what: String,
-    /// What to do next.
+    /// Advice for the user.
     pub advice: Option<String>,
 }
 
@@ -197,18 +197,18 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::new(Kind::Io, format!("cannot write a message: {error}")))
 }
 
-/// What a coordinator said.
+/// Decodes a message of a coordinator.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for what is no such message.
+/// [`Kind::Corrupt`] if it is invalid.
 pub fn decode_ask(payload: &[u8]) -> Result<AgentRequest> {
     decode(payload)
 }
 
-/// What an agent said.
+/// Decodes a message of an agent.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for what is no such message, or is larger than one can be.
+/// [`Kind::Corrupt`] if it is invalid, or larger than permitted.
 pub fn decode_answer(payload: &[u8]) -> Result<AgentReply> {
     let answer: AgentReply = decode(payload)?;
     let is_sound = match &answer {

@@ -14,7 +14,7 @@ use super::message::Assignment;
 use crate::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
 use crate::safety::{Consent, examine};
 
-/// What coordinators may do.
+/// The actions permitted to coordinators.
 #[derive(Debug, Clone, Default)]
 pub struct Permits {
     /// Whole paths without links.
@@ -77,7 +77,7 @@ impl Permits {
     /// The case of an assignment, where it is permitted.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for what is not; those of the case's options.
+    /// [`Kind::Refused`] if it is not permitted; those of the case's options.
     pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
         let case = cases::find(&asked.case)?;
         if case.name == "fs" {

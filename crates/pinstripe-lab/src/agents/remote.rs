@@ -15,7 +15,7 @@ use super::message::{self, AgentReply, AgentRequest, Planned};
 use super::session::BEAT;
 use crate::result::Host;
 
-/// What the threads of connections tell the coordinator.
+/// Messages of the connection threads to the coordinator.
 #[derive(Debug)]
 pub enum Heard {
     /// An agent has said this; when it came.
@@ -32,7 +32,7 @@ pub struct Remote {
     pub address: String,
     /// None once it was lost.
     link: Option<Arc<Link>>,
-    /// What it planned.
+    /// Its plan.
     pub planned: Option<Planned>,
     /// Its clock at first, which is what results keep.
     pub first_clock: Option<ClockOffset>,
@@ -143,7 +143,7 @@ impl Remote {
         }
     }
 
-    /// As results keep it; none before it has planned.
+    /// The host as results record it; `None` before it has planned.
     pub fn host(&self) -> Option<Host> {
         let planned = self.planned.as_ref()?;
         Some(Host {

@@ -39,7 +39,7 @@ const WAITING: usize = 2;
 /// A session.
 pub(crate) struct AgentSession<'a> {
     link: &'a Link,
-    /// What the coordinator may do.
+    /// The actions permitted to the coordinator.
     permits: &'a Permits,
     /// The program and its version.
     program: &'a str,
@@ -254,7 +254,7 @@ fn read(link: &Link, stop: &Stop, asks: SyncSender<AgentRequest>) -> Error {
     }
 }
 
-/// Says every second that the agent is there, and what it has moved.
+/// Sends a heartbeat every second, with the amount moved so far.
 fn beat(link: &Link, over: &Stop, live: &Live) {
     while !over.wait(BEAT) {
         let alive = AgentReply::Alive { bytes: live.bytes(), items: live.items() };

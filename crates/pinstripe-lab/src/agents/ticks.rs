@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// So far before the first moment that was asked for numbers begin: none that comes is negative.
+/// Numbers begin this long before the first moment, so that no number is negative.
 const BEFORE: Duration = Duration::from_secs(3600);
 
 fn zero() -> Instant {

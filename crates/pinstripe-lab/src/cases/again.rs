@@ -16,10 +16,10 @@ pub type Given = (&'static str, String);
 /// names of its parameters.
 #[derive(Debug)]
 pub struct Again {
-    /// The options that set a parameter of all variants; none where it is the option of its name.
+    /// The options that set a parameter of all variants; `None` for the option of the same name.
     pub of_all: fn(&Parameter) -> Option<Vec<Given>>,
-    /// The options that measure no other variants than those with a parameter; none where it is the
-    /// option of its name, or of a name for several of it.
+    /// The options that restrict the measurement to variants with a parameter; `None` for the
+    /// option of the same name, or of its plural.
     pub of_variant: fn(&Parameter) -> Option<Vec<Given>>,
     /// The case that measures one variant alone where this one cannot.
     pub elsewhere: Option<Elsewhere>,
@@ -30,7 +30,7 @@ pub struct Again {
 pub struct Elsewhere {
     /// That case.
     pub case: &'static Case,
-    /// Its options for a variant of results; none of a variant that this program does not know.
+    /// Its options for a variant of results; `None` for an unknown variant.
     pub options: fn(&Results, &Variant) -> Option<Vec<Given>>,
 }
 
@@ -54,7 +54,7 @@ const AGENTS: [&str; 3] = ["--agents", "--token-file", "--agent-timeout"];
 /// The same of where they measure, unless that follows from the results.
 const PLACES: [&str; 2] = ["--dir", "--device"];
 
-/// The words that measure all of it again; none of a case that this program does not know.
+/// The words that repeat the measurement; `None` for an unknown case.
 pub fn again(results: &Results) -> Option<Vec<String>> {
     let case = find(&results.case).ok()?;
     let own: Vec<Given> =

@@ -144,8 +144,8 @@ pub(crate) struct DiskVariant {
     pub job: Job,
     /// The way to open files.
     pub policy: Policy,
-    /// How many of the files each thread writes, a block of each in turn; none where all threads
-    /// go over one file after the other.
+    /// The number of files that each thread writes, a block of each in turn; `None` if all threads
+    /// write one file after the other.
     pub in_turn: Option<usize>,
 }
 

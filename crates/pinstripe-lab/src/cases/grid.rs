@@ -1,4 +1,4 @@
-//! Results as a grid: one parameter of the variants goes down, another across.
+//! Results as a grid: one parameter of the variants selects the row, another the column.
 
 use pinstripe_stats::median;
 
@@ -15,7 +15,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// What follows from it: of disturbed runs nothing follows that is not marked as that.
+    /// Derives a text from it; a text derived from disturbed runs is marked as such.
     pub fn derive(self, text: impl FnOnce(f64) -> String) -> String {
         marked(text(self.value), self.is_disturbed)
     }
@@ -90,7 +90,7 @@ pub fn parameter<'a>(variant: &'a Variant, name: &str) -> &'a str {
     found.map_or("", |it| it.value.as_str())
 }
 
-/// A grid of one figure. A variant stands where its parameters are those of row and column.
+/// A grid of one figure. The parameters of a variant select its row and column.
 pub(crate) fn grid(
     results: &Results,
     title: &str,

@@ -108,7 +108,7 @@ pub(crate) fn shown_value(case: &str, parameter: &Parameter) -> String {
     }
 }
 
-/// The tables of the case that results are of; none of a case that this program does not know.
+/// The tables of the results' case; empty for an unknown case.
 pub fn tables(results: &Results) -> Vec<Table> {
     find(&results.case).map_or_else(|_| Vec::new(), |case| (case.tables)(results))
 }

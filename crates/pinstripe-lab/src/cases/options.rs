@@ -16,7 +16,7 @@ pub struct CaseOption {
     pub value: &'static str,
     /// The way to read it.
     pub form: ValueForm,
-    /// Its value when it is not given; none for a flag, and for what is then decided otherwise.
+    /// Its default value; `None` for a flag, and for values with a computed default.
     pub default: Option<&'static str>,
     /// Its purpose, in a line.
     pub about: &'static str,
@@ -47,15 +47,15 @@ pub enum ValueForm {
     Path,
     /// The same several times: each time the option is given it adds one.
     Paths,
-    /// Whatever the case reads itself.
+    /// A text that the case parses.
     Text,
 }
 
 impl CaseOption {
-    /// Holds a value against its form.
+    /// Checks a value against its form.
     ///
     /// # Errors
-    /// [`Kind::Usage`] that says what is wanted.
+    /// [`Kind::Usage`] that names the expected form.
     pub fn check(&self, text: &str) -> Result<()> {
         let refuse = |wanted: String| {
             let error =

@@ -62,7 +62,7 @@ may set. It is put back at the end, also after an interrupt.",
 /// Memory for each client's records: as much as an overlay has for blocks.
 const MEMORY_RECORDS: u64 = 80;
 
-/// What reads ahead.
+/// The source of read-ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Way {
     /// The kernel as it is set.
@@ -88,7 +88,7 @@ impl Way {
         }
     }
 
-    /// The window that is advised; none leaves it to the kernel, as an overlay does below itself.
+    /// The advised window; `None` leaves it to the kernel, as an overlay does below itself.
     fn advised(&self) -> Option<u64> {
         match self {
             Way::Advice(window) => Some(window.bytes),
@@ -115,7 +115,7 @@ impl Window {
     }
 }
 
-/// The ways that were asked for, each once.
+/// The requested ways, each once.
 fn ways(values: &Values) -> Result<Vec<Way>> {
     let windows: Vec<Option<Window>> =
         values.words("windows").into_iter().map(Window::parse).collect::<Result<_>>()?;

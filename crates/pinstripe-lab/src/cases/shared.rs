@@ -83,7 +83,7 @@ pub(crate) const RUN_TIME: CaseOption = CaseOption {
     more: "",
 };
 
-/// The option of the bytes that are asked for at a time.
+/// The option for the bytes per request.
 pub(crate) const RECORD_SIZE: CaseOption = CaseOption {
     name: "record-size",
     value: "SIZE",
@@ -125,7 +125,7 @@ pub(crate) const CACHE: CaseOption = CaseOption {
            cache are marked 'page cache'.",
 };
 
-/// Whether the figure has what it takes until bytes are durable.
+/// Whether the figure includes the time until bytes are durable.
 pub const SYNC: CaseOption = CaseOption {
     name: "sync",
     value: "WHEN",

@@ -58,7 +58,7 @@ pub(crate) enum ReadThrough<'a> {
 /// fetches records of this length.
 ///
 /// # Errors
-/// Those of opening what is read.
+/// Those of opening the files.
 pub(crate) fn read_through(
     way: ReadThrough<'_>,
     clients: &[Area],

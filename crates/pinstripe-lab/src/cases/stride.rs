@@ -81,7 +81,7 @@ impl Way {
     }
 }
 
-/// The ways that were asked for, each once.
+/// The requested ways, each once.
 fn ways(values: &Values) -> Vec<Way> {
     let mut ways = Vec::new();
     for word in values.words("through") {
@@ -171,7 +171,7 @@ struct Stride {
     delay: Option<fault::Plan>,
     drops_cache: bool,
     seed: u64,
-    /// What each client reads, while it is there.
+    /// The area that each client reads, while it exists.
     areas: Vec<Area>,
     /// A backup of it.
     stored: Option<StoredFiles>,

@@ -130,7 +130,7 @@ pub fn beside(
 
 struct Walk {
     parameters: Vec<Parameter>,
-    /// The place where a tree is made; none where there is one.
+    /// The place where a tree is made; `None` if an existing tree is used.
     dir: Option<PathBuf>,
     tree: Option<PathBuf>,
     directories: u64,

@@ -72,7 +72,7 @@ pub struct Disturbance {
 pub struct OwnUsage {
     /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// Bytes that it asked for.
+    /// Bytes that it requested.
     pub read_bytes: u64,
     /// Bytes that it wrote.
     pub written_bytes: u64,

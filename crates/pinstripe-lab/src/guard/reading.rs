@@ -59,7 +59,7 @@ const NICED: f64 = 0.25;
 
 /// Ticks of a second in `/proc/stat` (USER_HZ, which is 100 on every system that has Rust).
 const TICKS_PER_SECOND: f64 = 100.0;
-/// `/proc/diskstats` counts in these whatever the disk's blocks are.
+/// The unit of `/proc/diskstats`, independent of the disk's block size.
 const SECTOR_BYTES: u64 = 512;
 
 impl Reading {
@@ -99,7 +99,7 @@ impl Reading {
         Some(ticks as f64 / TICKS_PER_SECOND)
     }
 
-    /// The share of all processors' time that was busy, with whatever; what gives way counts less.
+    /// The share of all processors' time that was busy; low-priority work counts less.
     pub fn busy_since(&self, before: &Reading) -> Option<f64> {
         let busy = self.share_of_ticks(before, |it| it.1)?;
         let all = self.ticks?.0.checked_sub(before.ticks?.0).filter(|ticks| *ticks > 0)?;

@@ -108,7 +108,7 @@ impl Device for CephDevice {
         Err(Error::new(Kind::Unsupported, "objects are not cut").at(&self.place))
     }
 
-    /// What a cluster has confirmed is durable.
+    /// Data that a cluster has confirmed is durable.
     fn sync(&self) -> Result<()> {
         Ok(())
     }

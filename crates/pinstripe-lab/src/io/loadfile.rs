@@ -70,11 +70,11 @@ pub enum FileAction {
     Look(String),
     /// Reads the attributes of an open file.
     LookAt(u32),
-    /// Looks how much room there is.
+    /// Reads the free space.
     Room,
     /// Sets times.
     Touch(u32),
-    /// Looks in a directory for names like a pattern, which may have wildcards.
+    /// Searches a directory for names that match a pattern, which may have wildcards.
     Find(String, String),
     /// Writes this many bytes at an offset.
     Write(u32, u64, usize),

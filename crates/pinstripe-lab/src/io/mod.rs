@@ -84,7 +84,7 @@ pub struct Job {
     pub content: Content,
     /// The seed of all chance.
     pub seed: u64,
-    /// Requests per second, of all threads together; as fast as they go where none.
+    /// Requests per second, of all threads together; `None` for the full speed.
     pub rate: Option<f64>,
     /// The number of requests for which the kernel is advised ahead of each request, with
     /// [`Engine::Psync`].

@@ -161,7 +161,7 @@ impl<'a> Member<'a> {
         long.map(|(_, count)| count).sum()
     }
 
-    /// Bytes that the disk moved for each byte that was asked for, in runs that count.
+    /// Bytes that the disk moved per requested byte, in valid runs.
     pub(super) fn device_share(&self) -> Option<f64> {
         let moved = |run: &Run| run.device_read_bytes.zip(run.device_written_bytes);
         let sum = |(device, asked): (u64, u64), run: &Run| {
@@ -191,7 +191,7 @@ const SEEMS: [(Note, &str); 3] = [
 /// The same where another variant was measured by us.
 const OTHER: (Note, &str) = (Note::OtherProgram, "it was measured by another program");
 
-/// Why a variant's figure is not what it seems.
+/// Why a variant's figure is misleading.
 pub(super) fn seems(variant: &Variant) -> Option<&'static str> {
     let notes = variant.notes();
     SEEMS.iter().find(|(note, _)| notes.contains(note)).map(|(_, why)| *why)

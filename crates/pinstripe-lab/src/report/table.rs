@@ -128,7 +128,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
     }
 }
 
-/// That of the runs that count; where none does that of the others, in brackets.
+/// The median of the valid runs; if there are none, that of the others, in brackets.
 fn median(member: &Member) -> Markup {
     let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
     match (member.value, stats::median(&all)) {

@@ -18,7 +18,7 @@ const PAPER_SENTENCES: usize = 12;
 pub(super) enum Status {
     /// It is: the interval is clear of 1.
     Green,
-    /// The interval touches 1, or the figure is not what it seems.
+    /// The interval touches 1, or the figure is misleading.
     Amber,
     /// Nothing that counts was measured, or too little.
     Grey,

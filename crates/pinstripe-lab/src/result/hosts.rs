@@ -12,12 +12,12 @@ pub struct Host {
     pub address: String,
     /// The machine's own name.
     pub name: String,
-    /// How its clock stands to that of the machine that started all; none of one that was lost before
-    /// the clocks were compared.
+    /// The difference between its clock and that of the coordinator; `None` if the host was lost
+    /// before the clocks were compared.
     pub clock: Option<ClockDifference>,
     /// The machine, and the places on it that were measured.
     pub fingerprint: Fingerprint,
-    /// Why it took no further part; none of one that stayed to the end.
+    /// Why it was lost; `None` if it stayed to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
@@ -44,7 +44,7 @@ pub struct Part {
     pub host: usize,
     /// Seconds after the agreed start at which it began, by the clock of the machine that started all.
     pub began_s: f64,
-    /// What it measured; none where it was lost.
+    /// Its measured run; `None` if it was lost.
     pub run: Option<Run>,
 }
 
@@ -66,8 +66,7 @@ impl Part {
 }
 
 impl Results {
-    /// What one of the hosts found by itself, as results of their own; none of a host that is not
-    /// there.
+    /// The results of a single host; `None` if there is no such host.
     pub fn of_host(&self, host: usize) -> Option<Results> {
         let found = self.hosts.get(host)?;
         let part = |run: &Run| -> Option<Run> {

@@ -61,8 +61,8 @@ pub struct Results {
     pub is_complete: bool,
     /// The machine and disks that it was measured on.
     pub fingerprint: Fingerprint,
-    /// The machines that measured together; none where it was the one of `fingerprint`. A run of
-    /// theirs is the sum of its parts.
+    /// The machines that measured together; empty if only the machine of `fingerprint` measured.
+    /// Each of their runs is the sum of its parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
     /// The variants, in the order in which they are shown.
@@ -264,7 +264,7 @@ impl Results {
         all.iter().find(is_usual).or(all.first()).copied()
     }
 
-    /// Lets all runs count, with a note on those that were disturbed, and judges anew.
+    /// Makes all runs count, with a note on disturbed ones, and judges again.
     pub fn accept_noise(&mut self) {
         let runs = self.variants.iter_mut().flat_map(|it| &mut it.runs);
         runs.for_each(Run::accept_noise);
@@ -276,8 +276,8 @@ impl Results {
         self.variants.iter().any(Variant::accepts_noise)
     }
 
-    /// Judges all variants anew by the baseline of their group; of several in one group each is
-    /// corrected for how many they are.
+    /// Judges all variants again relative to the baseline of their group; several in one group are
+    /// corrected for their number.
     pub fn judge(&mut self) {
         let mut verdicts = Vec::new();
         for (at, candidate) in self.variants.iter().enumerate() {

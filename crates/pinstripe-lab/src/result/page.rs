@@ -78,7 +78,7 @@ pub fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     (String::new(), Thinned::Nothing)
 }
 
-/// Results as an element of `room` bytes at most; none where they are longer.
+/// Results as an element of at most `room` bytes; `None` if they are longer.
 fn element(results: &Results, room: usize) -> Option<String> {
     // Results that are much too long are not written to their end.
     let mut bytes = Bounded { bytes: Vec::new(), room };

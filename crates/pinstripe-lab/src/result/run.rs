@@ -13,7 +13,7 @@ use crate::histogram::Histogram;
 pub struct Run {
     /// Its place among all runs of all variants, from 0.
     pub order: u64,
-    /// In which round of all variants it was made, from 0; none where there were no rounds.
+    /// The round of all variants in which it was made, from 0; `None` without rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u64>,
     /// When it began, in seconds since the case began.
@@ -25,7 +25,7 @@ pub struct Run {
     pub measured: Measured,
     /// Processor time of the program, in seconds.
     pub cpu_s: f64,
-    /// Bytes that the disk read meanwhile, and wrote; none where there is no disk.
+    /// Bytes that the disk read meanwhile, and wrote; `None` without a disk.
     pub device_read_bytes: Option<u64>,
     /// See `device_read_bytes`.
     pub device_written_bytes: Option<u64>,
@@ -36,7 +36,7 @@ pub struct Run {
     /// The disturbances; with any of these it counts for nothing, unless they were
     /// [accepted](Note::BesideOthers).
     pub disturbances: Vec<Disturbance>,
-    /// What each machine did, where several measured together: the run is the sum of these.
+    /// The part of each machine, if several measured together: the run is the sum of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }
@@ -48,7 +48,7 @@ pub struct Measured {
     pub value: f64,
     /// Requests of the programs' sort: reads and writes.
     pub operations: u64,
-    /// Bytes asked for.
+    /// Bytes requested for reading.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
@@ -82,7 +82,7 @@ impl Run {
         }
     }
 
-    /// Processor seconds per 10^9 bytes moved; none of no bytes.
+    /// Processor seconds per 10^9 bytes moved; `None` if no bytes were moved.
     pub(crate) fn cpu_s_per_gb(&self) -> Option<f64> {
         let bytes = self.measured.read_bytes + self.measured.written_bytes;
         (bytes > 0).then(|| self.cpu_s / bytes as f64 * 1e9)
@@ -97,7 +97,7 @@ pub enum Note {
     PageCache,
     /// Written bytes may still be lost: nothing waited for the disk.
     AcceptedNotDurable,
-    /// Past the page cache was asked for and refused.
+    /// Bypassing the page cache was requested and refused.
     NotDirect,
     /// It went over the same place more than once.
     Wrapped,

@@ -121,7 +121,7 @@ impl Counting {
         self.in_rounds(one, other, |a, b| Some((a.measured.value, b.measured.value)))
     }
 
-    /// One variant against another, round by round; none of too few rounds.
+    /// One variant compared with another, round by round; `None` if there are too few rounds.
     pub fn paired(self, one: &Variant, other: &Variant) -> Option<Paired> {
         let pairs = self.pairs(one, other);
         let has_enough = pairs.len() >= PAIRS_TO_JUDGE;

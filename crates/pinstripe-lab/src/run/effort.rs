@@ -63,7 +63,7 @@ impl Effort {
         Effort { min_runs: runs, max_runs: runs, ..self }
     }
 
-    /// Numbers of the variants that are run in the next round; none when it is enough.
+    /// Numbers of the variants that run in the next round; empty when no more rounds are needed.
     pub(super) fn next_round(&self, results: &Results) -> Vec<VariantNo> {
         let variants = &results.variants;
         let open = results.groups().into_iter().flat_map(|group| {
@@ -88,7 +88,7 @@ impl Effort {
         }
     }
 
-    /// Not more often than was asked for, and not for ever where every run is disturbed.
+    /// At most as often as requested, and not forever if every run is disturbed.
     pub(super) fn can_run(&self, variant: &Variant) -> bool {
         variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
     }

@@ -104,7 +104,7 @@ impl Live {
         }
     }
 
-    /// Counts bytes that were moved, of whatever sort.
+    /// Counts moved bytes of any kind.
     pub fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -155,7 +155,7 @@ impl Live {
         self.so_far(CountedUnit::Items)
     }
 
-    /// Says how many bytes what begins now will move.
+    /// Sets the number of bytes that the current step will move.
     pub fn set_total(&self, bytes: u64) {
         let (moved, began) = (self.bytes(), Instant::now());
         *lock(&self.goal) = Some(Goal { moved, bytes, began });
@@ -171,7 +171,7 @@ impl Live {
         (done > 0).then(|| goal.began.elapsed().mul_f64(share))
     }
 
-    /// Says what comes next.
+    /// Sets the current stage.
     pub fn enter(&self, stage: RunStage) {
         *lock(&self.goal) = None;
         *lock(&self.stage) = (stage, Instant::now());

@@ -47,7 +47,7 @@ impl MoodProbe {
         probe.time().map(|_| probe)
     }
 
-    /// How long a read takes now, in microseconds: the median of some; none where one fails.
+    /// The current duration of a read, in microseconds: the median of several; `None` if one fails.
     pub fn time(&mut self) -> Option<f64> {
         let began = Instant::now();
         let mut places = Noise(2);

@@ -77,8 +77,8 @@ pub trait Plan {
     /// does. A device may be read by then.
     ///
     /// # Errors
-    /// What `prepare` would come to, as far as it can be known: a device that is too short, a right
-    /// or a program that is missing.
+    /// The errors that `prepare` would report, as far as they can be determined: for example a
+    /// device that is too short, or a missing permission or program.
     fn may_begin(&self) -> Result<()> {
         Ok(())
     }
@@ -123,8 +123,8 @@ pub trait Plan {
     fn clean(&mut self) -> Result<()>;
 }
 
-/// The outcome of one run of a variant: what is kept of it, and what the engine has to know to
-/// tell its work from that of others.
+/// The outcome of one run of a variant: the figures that are kept, and the data with which the
+/// engine distinguishes its work from that of other processes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// The value and its accompanying figures.

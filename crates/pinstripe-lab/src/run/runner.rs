@@ -30,7 +30,7 @@ pub trait Runner {
     /// Whether one run of each variant is enough: see [`Plan::is_exact`].
     fn is_exact(&self) -> bool;
 
-    /// The machines that measure, as they are known now; none where it is this one.
+    /// The measuring machines, as known now; empty if only this machine measures.
     fn hosts(&self) -> Vec<Host> {
         Vec::new()
     }
@@ -46,7 +46,7 @@ pub trait Runner {
     /// Any error of the case: nothing is measured, and `clean` is called.
     fn prepare(&mut self, live: &Arc<Live>) -> Result<()>;
 
-    /// Runs a variant once without keeping what is measured.
+    /// Runs a variant once and discards the measurement.
     ///
     /// # Errors
     /// Any error of the case: no run follows.

@@ -45,10 +45,10 @@ impl Sampler {
         Sampler { stop, thread }
     }
 
-    /// Ends it and returns what it saw; nothing when the run was shorter than its period.
+    /// Ends it and returns its samples; empty if the run was shorter than its period.
     pub fn stop(self) -> Vec<Sample> {
         drop(self.stop);
-        // It looks and nothing more: its panic would be no reason to lose a run.
+        // It only samples: its panic is not a reason to lose a run.
         self.thread.join().unwrap_or_default()
     }
 }

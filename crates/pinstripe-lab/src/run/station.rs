@@ -24,7 +24,7 @@ pub struct Station {
     guards: Vec<Guard>,
     /// The number of its place, by variant.
     on: Vec<usize>,
-    /// By place; none where nothing is measured by the clock.
+    /// By place; `None` if nothing is measured by the clock.
     moods: Vec<Option<MoodProbe>>,
     patience: Duration,
     accepts_noise: bool,

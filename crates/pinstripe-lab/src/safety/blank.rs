@@ -13,7 +13,7 @@ const SAMPLES: u64 = 64;
 /// The bytes of a sample.
 const SAMPLE_BYTES: u64 = 4 << 10;
 
-/// Where the first byte stands that is not zero, of those that are read.
+/// The offset of the first nonzero byte among those that are read.
 ///
 /// # Errors
 /// Those of the device.

@@ -22,10 +22,10 @@ const PLACES: [&str; 6] = [
 const LONGEST: Duration = Duration::from_secs(30);
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// What it finds; none where it finds nothing, or is not installed.
+/// The signature that it finds; `None` if it finds nothing, or is not installed.
 ///
 /// # Errors
-/// Where it cannot look, or does not end.
+/// If it cannot examine the device, or does not end.
 pub(super) fn found(device: &Path) -> Result<Option<String>> {
     let Some(program) = PLACES.iter().map(PathBuf::from).find(|it| it.is_file()) else {
         return Ok(None);
@@ -60,7 +60,7 @@ pub(super) fn found(device: &Path) -> Result<Option<String>> {
         .map_err(|what| Error::new(Kind::Io, what).at(device))
 }
 
-/// What its exit code and its lines of `KEY=value` say.
+/// The result, from its exit code and its lines of `KEY=value`.
 fn said(code: Option<i32>, printed: &str) -> std::result::Result<Option<String>, String> {
     match code {
         Some(0) => {

@@ -107,8 +107,8 @@ fn unnamed(dir: &Path) -> Result<File> {
     }
 }
 
-/// Reserves and writes all of it: what is only reserved costs the first write to it more than the
-/// second.
+/// Reserves and writes all of it: the first write to space that is only reserved costs more than
+/// the second.
 fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
     let failed = |error: io::Error| Error::io("cannot make an image", dir, error);
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {

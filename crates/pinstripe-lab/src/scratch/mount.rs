@@ -96,10 +96,10 @@ impl Mounted {
         Ok((used, found.f_bavail * found.f_frsize))
     }
 
-    /// The options it has, defaults included, where the kernel tells.
+    /// The mount options, defaults included, if the kernel reports them.
     ///
-    /// It tells them of mounts that have a place: this one gets one for a moment, which only a
-    /// thread sees that is about to end.
+    /// It reports them for mounts that have a place: this mount gets one for a moment, which is
+    /// visible only to a thread that is about to end.
     pub fn options(&self) -> Option<String> {
         let show = |_| {
             // SAFETY: only the mounts are taken apart, not the descriptors.

@@ -14,7 +14,7 @@ use crate::table::{Align, Cell, Table};
 /// sum of rates to be what all gave.
 const TOGETHER: f64 = 0.9;
 
-/// The machines, and what each found in each variant; none where one measured by itself.
+/// The machines, and the results of each for each variant; empty if one machine measured by itself.
 pub fn host_tables(results: &Results) -> Vec<Table> {
     match results.hosts.is_empty() {
         true => Vec::new(),

@@ -333,7 +333,7 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     lines
 }
 
-/// On what it was measured.
+/// The environment of the measurement.
 pub fn fingerprint_lines(results: &Results) -> Vec<String> {
     if results.hosts.is_empty() {
         return lines_of(&results.fingerprint);

@@ -79,7 +79,7 @@ foreign_functions! {
     }
 }
 
-/// What the library would print is said in our own errors.
+/// The library prints nothing: our own errors contain its messages.
 extern "C" fn print_nothing(
     _: *const c_char,
     _: c_int,

@@ -1,8 +1,8 @@
 //! Sound cards, and all else that ALSA calls a PCM device.
 //!
-//! A device is opened without blocking and waited for with a deadline, so that one that hangs holds
-//! nobody. What went wrong with it comes back as a [`CardTrouble`]: what to do about it is decided by
-//! those who use it, behind the seam [`SoundCard`], at which tests let cards fail.
+//! A device is opened without blocking and awaited with a deadline, so that a device that hangs
+//! blocks nobody. A failure is returned as a [`CardTrouble`]: the users of the card decide how to
+//! react, behind the seam [`SoundCard`], at which tests let cards fail.
 
 mod library;
 #[cfg(test)]
@@ -20,18 +20,18 @@ use library::{
     AlsaLibrary, CAPTURE, INTERLEAVED, NONBLOCK, PLAYBACK, RawHardware, RawPcm, UNPACED,
 };
 
-/// The period that is asked for: how often a card has something.
+/// The requested period: how often a card has data or room.
 const PERIOD_MICROS: c_uint = 5_000;
 /// The requested buffer: the time that a card can run without this process.
 const BUFFER_MICROS: c_uint = 200_000;
-/// A card that is suspended comes back within this time, or is begun anew.
+/// A suspended card must resume within this time, otherwise it is restarted.
 const RESUME_WITHIN: Duration = Duration::from_secs(5);
 const RESUME_EVERY: Duration = Duration::from_millis(50);
 
 /// How a card stores samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CardFormat {
-    /// What they are.
+    /// Their format.
     pub format: SampleFormat,
     /// Bytes of one sample: 24 bits may be stored in four bytes, in the lower three or, if shifted,
     /// in the upper three.
@@ -85,7 +85,7 @@ pub(crate) struct CardWish {
     pub rate: Option<u32>,
 }
 
-/// What went wrong with a card.
+/// A failure of a card.
 #[derive(Debug)]
 pub(crate) enum CardTrouble {
     /// It was not served in time, and has stopped.
@@ -101,7 +101,7 @@ pub(crate) trait SoundCard: Send {
     /// The current time for this card.
     fn now(&self) -> Duration;
 
-    /// Begins, or begins anew after a trouble.
+    /// Begins, or restarts after a trouble.
     ///
     /// # Errors
     /// When it cannot be used any more.
@@ -150,7 +150,7 @@ pub(crate) struct AlsaPcm {
     pub format: CardFormat,
     /// Samples of a frame.
     pub channels: u16,
-    /// Frames per second, as it says.
+    /// Frames per second, as the device reports.
     pub rate: u32,
     /// Frames that it holds.
     pub buffer_frames: u64,
@@ -166,7 +166,7 @@ impl AlsaPcm {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] without libasound; [`Kind::NotFound`] and [`Kind::Busy`] for the device;
-    /// [`Kind::Usage`] where it has not what was asked for.
+    /// [`Kind::Usage`] if it does not support the request.
     pub fn open(wish: &CardWish, is_capture: bool) -> Result<Self> {
         let library = AlsaLibrary::get()?;
         let name = CString::new(wish.device.as_str())
@@ -268,7 +268,7 @@ impl AlsaPcm {
         })
     }
 
-    /// Has playing begin when the buffer is full, not with the first frame.
+    /// Makes playing begin when the buffer is full, not with the first frame.
     fn start_when_full(&self) -> Result<()> {
         let mut params = std::ptr::null_mut();
         // SAFETY: the device is open; the pointer is written, used and freed once.
@@ -343,7 +343,7 @@ impl SoundCard for AlsaPcm {
             if code != -libc::EAGAIN || clock::since(began) >= RESUME_WITHIN {
                 return code == 0;
             }
-            // Nothing tells when a driver has woken its card.
+            // Nothing reports that a driver has woken its card.
             clock::sleep(RESUME_EVERY);
         }
     }

@@ -19,7 +19,7 @@ const MARKERS_AT_MOST: usize = 2048;
 /// A time code that a marker does not have.
 const NO_TIME_CODE: [u8; 8] = [0xff; 8];
 
-/// The head of a file with so much payload.
+/// The head of a file with `payload` bytes.
 pub fn head(facts: &HeadFacts, payload: u64) -> Vec<u8> {
     with_chunks(facts, payload, &[])
 }
@@ -91,7 +91,7 @@ fn markers(cues: &[Cue]) -> Vec<u8> {
     out
 }
 
-/// What the file is of, as pairs of texts. Scene and tape have no words of their own there.
+/// Information about the file, as pairs of texts. CAF has no keys for scene and tape.
 fn info(facts: &HeadFacts) -> Vec<u8> {
     let about = format!(
         "scene={} tape={} samples since midnight={}",

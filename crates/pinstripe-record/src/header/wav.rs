@@ -117,7 +117,7 @@ fn fmt(facts: &HeadFacts) -> Vec<u8> {
     if is_extended {
         out.extend(22_u16.to_le_bytes());
         out.extend(bits.to_le_bytes());
-        // No loudspeaker is meant by any channel.
+        // The channels are not assigned to loudspeakers.
         out.extend(0_u32.to_le_bytes());
         out.extend(plain.to_le_bytes());
         out.extend(GUID_TAIL);
@@ -141,7 +141,7 @@ fn bext(facts: &HeadFacts) -> Vec<u8> {
     let mut described =
         format!("sSCENE={}\r\nsTAKE={}\r\nsTAPE={}\r\n", facts.scene, facts.take, facts.tape);
     for channel in 1..=facts.shape.channels {
-        // A name that does not fit whole tells a wrong one.
+        // A truncated name would be a wrong one.
         let line = format!("sTRK{channel}={}\r\n", track(facts, channel));
         if channel > 1 && described.chars().count() + line.chars().count() > DESCRIPTION_BYTES {
             break;

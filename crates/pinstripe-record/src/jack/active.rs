@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use super::JackClient;
 
-/// What a client does with the blocks of the server.
+/// A client's processing of the server's blocks.
 pub(super) trait EachBlock {
     /// One block of all ports. No lock, no memory, no system call.
     fn block(&mut self, frames: u32);

@@ -19,7 +19,7 @@ use crate::start::{CommonStart, JackStart};
 /// Frames that are converted at a time.
 const FRAMES: usize = 1024;
 
-/// What a capture came to so far.
+/// The state of a capture so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Captured {
     /// Frames, those that are missing included.
@@ -34,11 +34,11 @@ pub struct Captured {
     pub new_rate: u32,
     /// Whether the server is gone.
     pub is_gone: bool,
-    /// Whether all frames that were asked for are there.
+    /// Whether all requested frames were captured.
     pub is_complete: bool,
 }
 
-/// What the threads of the library and the one of the input share.
+/// State shared by the threads of the library and the thread of the input.
 struct Shared {
     frames: AtomicU64,
     missing_frames: AtomicU64,
@@ -63,7 +63,7 @@ impl Drop for Shared {
     }
 }
 
-/// What the callback for blocks is given: nothing to do until a state is handed over.
+/// The argument of the block callback: it does nothing until a state is handed over.
 struct Receiver {
     shared: Arc<Shared>,
     state: Option<Box<State>>,
@@ -119,7 +119,7 @@ pub struct Capture {
 unsafe impl Send for Capture {}
 
 impl Capture {
-    /// Has the client take part, with these ports; nothing is taken yet.
+    /// Activates the client with these ports; no samples are taken yet.
     ///
     /// # Errors
     /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
@@ -176,7 +176,7 @@ impl Capture {
         self.shared.latency.store(frames, Ordering::Release);
     }
 
-    /// What it came to so far.
+    /// Returns the state so far.
     pub fn so_far(&self) -> Captured {
         let (shared, events) = (&self.shared, self.active.events());
         Captured {
@@ -198,7 +198,7 @@ impl State {
         let now = unsafe { (self.library.jack_last_frame_time)(self.client.as_ptr()) };
         let mut from = 0;
         if let Some(next) = self.next {
-            // The clock wraps; a jump back is a clock that was set anew, and nothing is missing.
+            // The clock wraps. A jump back means that the clock was reset, and nothing is missing.
             let jump = now.wrapping_sub(next);
             if jump != 0 && jump < 1 << 31 {
                 self.skip(u64::from(jump));
@@ -300,8 +300,8 @@ fn leave_out(producer: &mut RingProducer, shape: &StreamShape, frames: u64) {
     producer.tell_gap(shape.byte_rate());
 }
 
-/// Stores samples in a format, `stride` bytes from each to the next. A sample of 24 bits that was made
-/// a float comes back as it was; what is beyond full scale is full scale.
+/// Stores samples in a format, `stride` bytes from each to the next. A 24-bit sample that was
+/// converted to a float is restored exactly; values beyond full scale are clipped.
 fn store(format: SampleFormat, samples: &[f32], out: &mut [u8], at: usize, stride: usize) {
     let whole =
         |sample: f32, full: f32| (sample * full).round_ties_even().clamp(-full, full - 1.0) as i32;

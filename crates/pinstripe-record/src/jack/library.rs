@@ -51,7 +51,7 @@ pub(crate) const PLAYBACK_LATENCY: c_int = 1;
 pub(crate) const PORT_IS_INPUT: c_ulong = 1;
 /// Flag of a port that gives samples.
 pub(crate) const PORT_IS_OUTPUT: c_ulong = 2;
-/// Flag of a port that stands for hardware.
+/// Flag of a port that represents hardware.
 pub(crate) const PORT_IS_PHYSICAL: c_ulong = 4;
 /// The type of ports with samples: one `f32` for each frame.
 pub(crate) const AUDIO: &CStr = c"32 bit float mono audio";
@@ -86,7 +86,7 @@ foreign_functions! {
     }
 }
 
-/// What the library would print belongs to no user.
+/// The library's messages are not for the user.
 extern "C" fn print_nothing(_: *const c_char) {}
 
 impl JackLibrary {

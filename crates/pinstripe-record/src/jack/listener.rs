@@ -1,4 +1,5 @@
-//! A client that keeps what comes to its ports, and gives it on after a delay that it tells of.
+//! A client that keeps the samples of its ports, and passes them on after a delay that it reports
+//! as latency.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -70,13 +71,13 @@ impl CaptureClient {
         CaptureClient { client, state }
     }
 
-    /// Whether every port has what was asked for.
+    /// Whether every port has the requested frames.
     pub fn is_full(&self) -> bool {
         // SAFETY: the state lives as long as this, and the flag is all that both threads touch.
         unsafe { &(*self.state.as_ptr()).is_full }.load(Ordering::Acquire)
     }
 
-    /// What each port got.
+    /// Returns the samples of each port.
     pub fn stop(self) -> Vec<Vec<f32>> {
         // SAFETY: the client is open; after this no callback runs.
         let state = unsafe {
@@ -114,7 +115,7 @@ extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
     0
 }
 
-/// What leaves came in so much earlier.
+/// Reports the latency: samples leave `delay` frames after they arrived.
 extern "C" fn latency(direction: c_int, argument: *mut c_void) {
     // SAFETY: the argument is the state; what is read here is never written.
     let state = unsafe { &*argument.cast::<State>() };

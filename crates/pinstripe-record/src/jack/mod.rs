@@ -1,7 +1,7 @@
 //! A client of a JACK server, or of PipeWire, which has the same library.
 //!
-//! The block of samples that the server hands over is all that happens in its thread: no lock, no
-//! memory, no system call. Everything else is done by the thread of the input, which looks.
+//! The server's thread only processes the block of samples that it hands over: no lock, no memory,
+//! no system call. The thread of the input does everything else by polling.
 
 #![allow(clippy::disallowed_methods, reason = "a server that hangs is waited for with a deadline")]
 
@@ -88,13 +88,13 @@ impl JackClient {
         }
     }
 
-    /// Its name; the server may have added to the one that was asked for.
+    /// Its name; the server may have extended the requested one.
     pub fn name(&self) -> String {
         // SAFETY: the client is open; the name belongs to it.
         unsafe { text((self.library.jack_get_client_name)(self.raw.as_ptr())) }
     }
 
-    /// Frames per second, as the server says.
+    /// Frames per second, as the server reports.
     pub fn rate(&self) -> u32 {
         // SAFETY: the client is open.
         unsafe { (self.library.jack_get_sample_rate)(self.raw.as_ptr()) }
@@ -198,9 +198,9 @@ impl JackClient {
         }
     }
 
-    /// Has every client say its latencies for the connections that there are now, and waits for them.
-    /// By itself a server asks some time after a connection was made, and until then a latency is the one
-    /// from before.
+    /// Makes every client report its latencies for the current connections, and waits for them.
+    /// Without this, a server asks some time after a connection was made, and until then a latency
+    /// is the previous one.
     pub(crate) fn update_latencies(&self) {
         // SAFETY: the client is open, and this does not run in one of its callbacks. If the server
         // refuses, the latencies stay as they are.

@@ -41,7 +41,7 @@ pub struct PlaybackCounts {
     pub is_complete: bool,
 }
 
-/// What the threads of the library and the one of the player share.
+/// State shared by the threads of the library and the thread of the player.
 struct Shared {
     start: AtomicU64,
     frames: AtomicU64,
@@ -50,7 +50,7 @@ struct Shared {
     is_complete: AtomicBool,
 }
 
-/// What the callback for blocks is given: the thread of the server's clock alone touches it.
+/// The argument of the block callback: only the thread of the server's clock accesses it.
 struct State {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
@@ -199,7 +199,7 @@ impl State {
     }
 }
 
-/// What a stream gave to a block.
+/// The result of a stream for a block.
 struct Given {
     frames: u64,
     missing_frames: u64,

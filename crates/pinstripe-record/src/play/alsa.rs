@@ -1,4 +1,5 @@
-//! A sound card as a sink. It has a clock: what is not there when it wants it is left out when it comes.
+//! A sound card as a sink. It has a clock: frames that are missing when due are skipped when they
+//! arrive.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::alsa::{AlsaPcm, CardFormat, CardTrouble, CardWish, SoundCard};
 use crate::limits::CHANNELS_MAX;
 use crate::sample::{SampleFormat, StreamShape};
 
-/// A card that is open, and what it was given.
+/// An open card, with the state of its output.
 pub(super) struct CardSink {
     card: Box<dyn SoundCard>,
     format: CardFormat,

@@ -91,7 +91,7 @@ impl JackSink {
         places
     }
 
-    /// Connects ports and places in their order; says how many.
+    /// Connects ports and places in their order; returns the number of connections.
     fn connect(&self, monitor: &Monitor) -> usize {
         let places = self.places();
         let pairs = self.ports.iter().zip(&places);
@@ -153,7 +153,7 @@ impl JackSink {
         })
     }
 
-    /// Decides when the first frame is played, and tells what is recorded when it is heard.
+    /// Decides when the first frame is played, and announces to the recording when it is heard.
     fn begin(&self, playback: &Playback<'_>, start: Option<&CommonStart>) {
         if start.is_some() {
             // Every client answers before this returns: before the moment is chosen.
@@ -172,7 +172,7 @@ impl JackSink {
         }
     }
 
-    /// What ends playing, if anything does.
+    /// The reason for the end of playing, if it has ended.
     fn end(&self, now: &PlaybackCounts) -> Option<Result<()>> {
         if now.is_complete {
             return Some(Ok(()));

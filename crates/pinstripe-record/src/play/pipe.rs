@@ -39,7 +39,7 @@ impl PipeSink {
         }
     }
 
-    /// Writes all of it, waiting as long as it takes; what is left when `stop` is set is left out.
+    /// Writes all bytes, without a deadline; the rest is dropped when `stop` is set.
     ///
     /// # Errors
     /// As the system says; a reader that went away.
@@ -81,7 +81,7 @@ fn is_again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Opens a FIFO as soon as it has a reader; none when `stop` is set before.
+/// Opens a FIFO as soon as it has a reader; `None` if `stop` is set first.
 fn await_reader(path: &Path, stop: &Stop) -> Result<Option<File>> {
     loop {
         match open(path) {

@@ -90,7 +90,8 @@ impl StreamReader {
     }
 }
 
-/// Has the kernel read on where little is left of what it was asked for; says up to where it was.
+/// Requests more read-ahead if little of the previous request is left. Returns the end of the
+/// requested range.
 fn read_ahead(file: &TakeFile, (asked, from): (u64, u64), end: u64) -> u64 {
     let wanted = from.saturating_add(PLAY_AHEAD_BYTES).min(end);
     let first = asked.max(from);

@@ -66,7 +66,7 @@ impl PlayedFiles {
         Ok(found)
     }
 
-    /// What the journal of a directory vouches for.
+    /// The files that the journal of a directory vouches for.
     fn vouched(
         &mut self,
         folder: &Arc<dyn TakeFolder>,
@@ -95,7 +95,8 @@ impl PlayedFiles {
         self.all.iter().map(|it| frames_of(it).end).max().unwrap_or(0)
     }
 
-    /// Names what is not there of `most` frames from a frame on: it is silence, unless another copy has it.
+    /// Reports which of `most` frames from a frame on are missing: they are silence, unless another
+    /// copy has them.
     pub(crate) fn tell_absent(
         &mut self,
         folders: &[Arc<dyn TakeFolder>],

@@ -34,7 +34,7 @@ pub struct RunningTake {
     pub(super) most: Option<Duration>,
     /// The common start of this take and the take that is played during it.
     pub(super) common_start: OnceLock<Arc<CommonStart>>,
-    /// Seconds by which local time is ahead of UTC.
+    /// The offset of local time from UTC, in seconds; positive if it is ahead.
     pub(super) zone_seconds: i64,
     /// Set to end the take.
     pub stop: Stop,

@@ -27,7 +27,7 @@ pub(crate) struct JournalPiece {
     pub(super) behind: Option<PieceBehind>,
 }
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalContent {
     pub pieces: BTreeMap<u32, JournalPiece>,
@@ -67,8 +67,8 @@ impl JournalPiece {
 }
 
 impl JournalContent {
-    /// Every file: its first piece, and the one behind that if there is one. A piece that is behind
-    /// nothing is left out: where it stands is not known.
+    /// Every file: its first piece, and the piece behind it if there is one. A piece whose front is
+    /// missing is omitted, because its position is unknown.
     pub(super) fn files(&self) -> impl Iterator<Item = (&JournalPiece, Option<&JournalPiece>)> {
         let behind: BTreeMap<u32, &JournalPiece> =
             self.pieces.values().filter_map(|it| Some((it.behind?.front, it))).collect();

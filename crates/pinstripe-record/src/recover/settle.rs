@@ -16,7 +16,7 @@ use crate::take::{
     Manifest, RecordedGap, RecordedPiece, Summed, TakeFile, TakeFolder, open_payload,
 };
 
-/// What one file came to.
+/// The outcome for one file.
 pub(super) struct Settled {
     pub pieces: Vec<RecordedPiece>,
     /// Frames of pre-roll that nothing vouches for, and are silence.
@@ -88,7 +88,7 @@ fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShap
         .ok_or_else(|| Error::new(Kind::Corrupt, "the journal tells of a front that cannot be"))
 }
 
-/// Puts silence where nothing vouches for pre-roll, in front of what is vouched for.
+/// Puts silence in front of the vouched payload, where pre-roll is not vouched for.
 fn fill_front(
     file: &TakeFile,
     piece: &mut RecordedPiece,

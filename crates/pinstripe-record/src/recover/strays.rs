@@ -46,8 +46,7 @@ pub(super) fn remove(
     removed
 }
 
-/// Removes a file that has nothing but zeros behind its head, as space that was reserved has; says whether
-/// it did.
+/// Removes a file with only zeros behind its head, as reserved space has. Returns whether it did.
 fn remove_blank(folder: &dyn TakeFolder, name: &str, payload_at: u64) -> Result<bool> {
     let file = folder.open(name, false)?;
     let (mut at, end) = (payload_at, file.device().len()?);

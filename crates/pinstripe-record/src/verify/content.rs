@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::sample::{StreamShape, fill_test};
 use crate::take::RecordedGap;
 
-/// What a test stream must hold.
+/// The expected content of a test stream.
 pub(super) struct TestContent {
     pub shape: StreamShape,
     pub number: u64,

@@ -1,4 +1,4 @@
-//! What damage costs: nothing where another copy of the same frames is sound.
+//! The severity of damage: it costs nothing if another copy of the same frames is sound.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,8 +49,8 @@ impl Copies {
         self.sound.extend(sound.into_iter().map(|it| (stream, it)));
     }
 
-    /// Names damage: as a loss where no other copy is sound, otherwise as a warning. Says whether there is
-    /// something that another copy makes good, and something that none does.
+    /// Reports damage: as a loss if no other copy is sound, otherwise as a warning. Returns whether
+    /// another copy repairs something, and whether something is lost in all copies.
     pub fn tell(
         self,
         folders: &[Arc<dyn TakeFolder>],

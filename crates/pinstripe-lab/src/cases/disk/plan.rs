@@ -16,7 +16,7 @@ use crate::io::{self, Area, Direction, Job, Order};
 use crate::result::{Note, Parameter};
 use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 
-/// A directory or device, and what is open on it.
+/// A directory or device, and the open areas on it.
 struct OpenPlace {
     path: PathBuf,
     folder: Option<Folder>,

@@ -1,4 +1,4 @@
-//! The plan: a file system is made anew for each run, and is gone behind it.
+//! The plan: a file system is made for each run, and removed after it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -155,7 +155,7 @@ impl FsPlan {
         Ok(Setup { area, mounted, figures, stored_share })
     }
 
-    /// Unmounts what is mounted.
+    /// Unmounts the mounted file system.
     fn take_down(&mut self) -> Result<()> {
         match self.setup.take() {
             None => Ok(()),

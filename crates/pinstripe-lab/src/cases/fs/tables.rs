@@ -1,4 +1,4 @@
-//! File systems by modes, with how far they are apart; and what it takes until one can be used.
+//! File systems by modes, with their differences; and the time until one can be used.
 
 use pinstripe_stats::median;
 
@@ -51,8 +51,8 @@ fn by_modes(results: &Results) -> Table {
     table
 }
 
-/// The median of a figure over all runs on a file system that count, whatever the mode; of all runs
-/// where none counts.
+/// The median of a figure over all valid runs on a file system, in any mode; over all runs if none
+/// is valid.
 fn over_all(results: &Results, name: &str, key: &str) -> Option<grid::Figure> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
     let runs: Vec<&Run> = of.flat_map(|it| &it.runs).collect();

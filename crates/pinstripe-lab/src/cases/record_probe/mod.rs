@@ -190,7 +190,7 @@ impl RecordProbe {
         }
     }
 
-    /// Looks for the most streams; what the best try recorded, where there is one.
+    /// Searches for the greatest number of streams. Returns the outcome of the best try, if any.
     fn search(&mut self, way: Way, most: u64, live: &Live) -> Result<Outcome> {
         let (mut best, mut outcome) = (None, Outcome::default());
         let start = self.streams;
@@ -235,7 +235,7 @@ impl RecordProbe {
     }
 }
 
-/// Has the file system keep so much for a file, which is as long from then on.
+/// Reserves this many bytes for a file, which then has this length.
 fn reserve(path: &Path, bytes: u64) -> Result<()> {
     let failed = |error| Error::io("cannot reserve its space", path, error);
     let file = File::options().write(true).open(path).map_err(failed)?;

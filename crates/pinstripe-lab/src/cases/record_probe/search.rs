@@ -1,4 +1,4 @@
-//! The most of something that still goes: doubling, then halving.
+//! Searches for the greatest number that still succeeds: doubling, then bisection.
 
 use pinstripe_base::error::Result;
 
@@ -7,7 +7,7 @@ use pinstripe_base::error::Result;
 pub struct Found {
     /// The most that went; 0 where nothing did.
     pub most: u64,
-    /// The fewest that did not; none where all up to the limit went.
+    /// The smallest number that failed; `None` if all up to the limit succeeded.
     pub over: Option<u64>,
     /// The number of tries.
     pub tries: u64,

@@ -16,8 +16,8 @@ pub(crate) struct KnobValue {
     pub text: String,
     /// The settings that its array is made with.
     pub making: CreateOptions,
-    /// The setting turned on the running array before each run; none where the array was made that
-    /// way.
+    /// The setting changed on the running array before each run; `None` if the array was made with
+    /// it.
     turn: Option<Knob>,
 }
 

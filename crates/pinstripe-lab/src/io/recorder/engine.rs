@@ -30,7 +30,7 @@ const NEVER: Duration = Duration::from_secs(1 << 20);
 /// A take that was made to measure.
 pub struct EngineTake {
     path: PathBuf,
-    /// Why the way to the disk was not the one that was asked for, or a priority was refused.
+    /// Why the requested write policy was not used, or a priority was refused.
     refusals: Vec<String>,
 }
 
@@ -115,7 +115,7 @@ impl EngineTake {
     /// Reads all of it again, against its journal and against what its streams are.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for what is not what was recorded; those of the directory.
+    /// [`Kind::Corrupt`] if it differs from the recorded data; those of the directory.
     pub fn check(&self) -> Result<()> {
         let monitor = Monitor::default();
         let found = verify(&self.path, &monitor)?;
