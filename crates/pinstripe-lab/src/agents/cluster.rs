@@ -29,7 +29,8 @@ use crate::run::{Live, PlaceNo, Runner, VariantNo, VariantSpec};
 /// Exchanges for comparing clocks at first, and before a run.
 const EXCHANGES: usize = 16;
 const EXCHANGES_AGAIN: usize = 4;
-/// Two clocks drift apart by less than a millisecond in this time (100 ppm): so long a comparison holds.
+/// Two clocks drift apart by less than a millisecond in this time (100 ppm): a comparison is valid
+/// this long.
 const COMPARED_HOLDS: Duration = Duration::from_secs(10);
 /// The time from the start message to the start, in addition to the transmission time, and for each
 /// agent.
