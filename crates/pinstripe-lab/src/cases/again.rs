@@ -79,7 +79,7 @@ pub fn command_line(words: &[String]) -> String {
     words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ")
 }
 
-/// The common parameters of all variants, except those for which `own` has values.
+/// A line with the values in `own`, and for the other options the parameters of all variants.
 fn line(results: &Results, case: &'static Case, own: &[Given]) -> Option<Vec<String>> {
     let mut given: Vec<Given> = Vec::new();
     for option in case.options {

@@ -5,7 +5,7 @@
 //! [`Gate`] is a function of the place only, so both copies of a mirrored stream are cut at the
 //! same places.
 //!
-//! Invariant: a decision is made only while the gate is locked, and only for places at or behind
+//! Invariant: a decision is made only while the gate is locked, and only for places at or after
 //! the input's current end. A writer reads the ring before the gate, so no writer has passed such a
 //! place.
 
