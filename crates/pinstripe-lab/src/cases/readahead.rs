@@ -218,7 +218,7 @@ impl ReadAhead {
         bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
     }
 
-    /// The files of this many clients through read-ahead without any history; `None` if they are
+    /// The files of this many clients through read-ahead without any history; empty if they are
     /// read directly.
     fn ahead(&self, clients: usize, way: &Way) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {

@@ -248,7 +248,7 @@ impl Stride {
         self.paths(live)?.iter().map(target).collect()
     }
 
-    /// The areas of this many clients, through read-ahead without any history; `None` if they are
+    /// The areas of this many clients, through read-ahead without any history; empty if they are
     /// read directly.
     fn ahead(&self, clients: usize, way: Way) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {

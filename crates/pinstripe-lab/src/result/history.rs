@@ -31,7 +31,7 @@ pub struct Entry {
     pub parameters: Vec<Parameter>,
     /// The variant measured.
     pub metric: Metric,
-    /// The median of the runs that count, within the interval.
+    /// The median of the runs that count; `low` and `high` are its interval.
     pub value: f64,
     /// Lower end of the interval.
     pub low: Option<f64>,
