@@ -16,9 +16,9 @@ const FIRST_CONNECT: Duration = Duration::from_secs(1);
 /// The first pause before a request is sent again; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
-/// Who waits on purpose says so at this interval.
+/// A deliberate wait reports progress at this interval.
 const SIGN: Duration = Duration::from_millis(100);
-/// Answers that are none of S3's until a call gives up: what answers so may not be S3.
+/// A call fails after this many answers that are not S3: the endpoint may not be an S3 server.
 const ODD_MAX: usize = 3;
 
 /// The attempts of one call.
@@ -27,7 +27,7 @@ pub(crate) struct Attempts {
     call: Duration,
     has_answered: bool,
     pause: Duration,
-    /// Answers that were none of S3's.
+    /// Answers so far that were not S3.
     odd: usize,
 }
 
@@ -48,7 +48,8 @@ impl Attempts {
         self.call.saturating_sub(clock::since(self.began))
     }
 
-    /// Waits until so many bytes may go; that is not the endpoint's time.
+    /// Waits until the bandwidth limit allows this load. The endpoint's time is extended by the
+    /// wait.
     pub async fn wait(&mut self, endpoint: &Endpoint, load: Load) {
         if endpoint.up.is_limited() || endpoint.down.is_limited() {
             let began = clock::monotonic();
@@ -88,7 +89,7 @@ impl Attempts {
         let is_refused = matches!(fault, Fault::Cut(_)) && !self.has_answered;
         let is_over = is_refused && clock::since(self.began) >= FIRST_CONNECT;
         if is_over || self.left() <= self.pause {
-            // Who was asked too much for the whole of a call is not to be asked by the next one.
+            // The endpoint was silent or throttled the entire call: later calls back off, too.
             if is_silence || throttle.is_some() {
                 endpoint.health.leave_alone(&fault);
             }
@@ -96,7 +97,7 @@ impl Attempts {
         }
         let until = clock::monotonic() + asked_for + jittered(self.pause);
         loop {
-            // Who asks to be left alone is not silent: what ended it is to be told, in the end.
+            // A throttling endpoint is alive: report the throttling, not a timeout.
             if !is_silence {
                 goes_on();
             }

@@ -59,7 +59,7 @@ impl RateLimit {
         begins.saturating_duration_since(now)
     }
 
-    /// Waits until so many bytes may go.
+    /// Waits until the limit allows this number of bytes.
     pub async fn wait(&self, bytes: u64) {
         let mut left = self.reserve(clock::monotonic(), bytes);
         while !left.is_zero() {

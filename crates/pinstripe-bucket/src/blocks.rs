@@ -1,8 +1,8 @@
 //! Extents that are read from front to back are fetched in blocks, and ahead of their readers.
 //!
 //! A store reads records of some hundred KiB; over a far endpoint each would cost a round trip. A
-//! reader that goes on near where it was gets whole blocks, and the next ones are under way before
-//! it asks. Reads that jump fetch what they ask for and nothing else.
+//! sequential reader gets complete blocks, and the next blocks are prefetched. Reads at other
+//! offsets fetch only the range requested.
 //!
 //! Invariants: a block is fetched once however many threads wait for it; at most [`BLOCKS_MAX`]
 //! are held, in all members together; opening an extent anew forgets its blocks, so that bytes
@@ -22,15 +22,15 @@ use crate::locks::{BucketLock, RankedMutex};
 pub const BLOCK_BYTES: u64 = 4 << 20;
 /// Blocks that are held.
 const BLOCKS_MAX: usize = 24;
-/// Blocks that are fetched ahead of a reader that goes on, as long as there is room for those of all
-/// readers: what is fetched ahead and dropped again is fetched twice.
+/// Blocks that are prefetched for a sequential reader, while there is room for those of all
+/// readers: a prefetched block that is evicted before its read is fetched twice.
 const AHEAD_MAX: u64 = 6;
 /// Reads and blocks within which an extent counts as being read.
 const RECENT: u64 = 128;
-/// A read that begins so near the end of an earlier one goes on from there: threads that read
-/// records of one pack take them in turns.
+/// A read that begins within this distance of the end of an earlier one counts as sequential:
+/// threads read the records of one pack in turns.
 const NEAR_BYTES: u64 = 2 << 20;
-/// Reads that went on until blocks are fetched.
+/// Sequential reads before blocks are fetched.
 const RUN_MIN: u64 = 2;
 /// Extents whose readers are remembered.
 const TRACKS_MAX: usize = 256;
@@ -61,7 +61,7 @@ struct State {
 #[derive(Default, Clone, Copy)]
 struct Track {
     end: u64,
-    /// Reads that went on from the one before.
+    /// Consecutive sequential reads.
     run: u64,
     used: u64,
     /// The extent's length, once it is known.

@@ -26,7 +26,7 @@ pub struct Access {
     /// Options of `object_store` that say where credentials come from, by their names, as in
     /// `aws_access_key_id`. Without any nothing is signed at an endpoint that speaks Google's protocol.
     pub credentials: Vec<(String, String)>,
-    /// Certificates of authorities that are trusted beside those of the system, as PEM; may be empty.
+    /// Certificates of authorities trusted in addition to the system's, as PEM; may be empty.
     pub authorities: Vec<u8>,
 }
 

@@ -18,8 +18,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// A machine that has no role to give does not answer at all.
 const CONNECT_ROLE: Duration = Duration::from_secs(1);
 
-/// What sends requests, as `object_store` wants it for an endpoint, or for the machine's own role;
-/// authorities are trusted beside those of the system.
+/// The HTTP client of an endpoint or of the machine's own role, as `object_store` needs it. The
+/// authorities are trusted in addition to the system's.
 pub fn client(
     options: &ClientOptions,
     authorities: &[Certificate],

@@ -1,4 +1,4 @@
-//! What all sessions with one endpoint share, and what is known of its being there.
+//! State that all sessions with one endpoint share, and whether the endpoint answers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Default for Latency {
     }
 }
 
-/// Requests that move no more than this tell of the way and not of its width.
+/// Requests that move at most this many bytes measure latency, not bandwidth.
 const SHORT_BYTES: u64 = 128 << 10;
 
 impl Latency {
@@ -82,7 +82,7 @@ impl Latency {
     }
 }
 
-/// What is known of an endpoint's being there.
+/// Whether an endpoint answers.
 pub struct Health(RankedMutex<Heard>);
 
 impl Default for Health {

@@ -24,13 +24,13 @@ pub enum Fault {
     Untrusted(String),
     /// No answer in time.
     Late,
-    /// An answer that is none of S3's.
+    /// An answer that is not S3.
     Odd(String),
-    /// A listing has a key that is no path.
+    /// A listing has a key that cannot be a path.
     NoPath(String),
     /// The bucket is shown as it was at a time: nothing is changed.
     ReadOnly,
-    /// What is asked for is S3's, and the endpoint speaks something else.
+    /// The request is S3's, but the endpoint has another protocol.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ impl Fault {
                 match http.kind() {
                     HttpErrorKind::Timeout => return Fault::Late,
                     HttpErrorKind::Decode => return Fault::Odd(deepest),
-                    // A refusal that stands behind it says more.
+                    // A refusal among the causes has more detail.
                     _ if find_refusal(http).is_none() => return Fault::of_connection(deepest),
                     _ => {}
                 }
@@ -78,8 +78,8 @@ impl Fault {
         }
     }
 
-    /// Whether the same request may succeed in a moment. An answer that is none of S3's may be
-    /// that of a proxy whose server starts again.
+    /// Whether the same request may succeed in a moment. An answer that is not S3 may come from a
+    /// proxy whose server is restarting.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Fault::Missing
@@ -153,7 +153,7 @@ fn find_refusal<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> 
     None
 }
 
-/// The cause that all others stand on, as text.
+/// The last error in the chain of causes, as text.
 fn deepest(error: &(dyn StdError + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {

@@ -1,18 +1,17 @@
-//! What a verb is about to ask, asked ahead: listings of rooms side by side, and what is small in
-//! them.
+//! Prefetch for a verb: concurrent listings of rooms, and the small objects in them.
 //!
 //! A verb lists a handful of rooms one after the other and reads a few objects of each. At 80 ms
-//! that is seconds of waiting, while each answer depends on none of the others. So the verb says
-//! what it will list; one listing of the whole prefix answers for all rooms where the member is
-//! small, and the objects and ends of runs that it names are fetched together. So are the ends of
-//! packs that no run lists, once the verb has found which these are.
+//! per request that is seconds of waiting, although no answer depends on another. So the verb
+//! announces its listings. Where the member is small, one listing of the entire prefix answers for
+//! all rooms. The objects and the ends of index runs that it names are fetched concurrently, and so
+//! are the ends of packs that no run lists, once the verb knows which these are.
 //!
-//! Invariants: a listing that is handed out was begun after the verb asked for it, and is handed
-//! out as often as the verb said; whatever this process puts, seals or removes drops all that was
-//! seen before its answer, so "put, then list" stays that; what is seen is dropped after
-//! [`FRESH`], too; bytes are used again only where a new listing shows the same object by its
-//! entity tag, whether they were read by this run or are what the host [`Kept`] of another; a fault is no
-//! answer, and the call asks itself.
+//! Invariants: a prefetched listing was begun after the verb asked for it, and answers as many
+//! calls as the verb announced. Each put, seal or removal by this process discards all that was
+//! prefetched before its answer, so that "put, then list" holds. Prefetched answers are discarded
+//! after [`FRESH`], too. Bytes are reused only if a new listing shows the same entity tag, whether
+//! this run read them or another run of the host [`Kept`] them. After a fault nothing is kept, and
+//! the call sends its own request.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -43,13 +42,13 @@ const FETCHED_MAX: usize = 64;
 const OBJECT_MAX_BYTES: u64 = 64 << 10;
 /// The block at the beginning of an extent that who opens it reads.
 const HEADER_BYTES: u64 = 4096;
-/// Objects of which the bytes are kept for the next listing that shows them.
+/// Objects whose bytes are kept for the next listing that shows them.
 const KNOWN_MAX: usize = 512;
 
 /// Extents of a room with their lengths, in name order.
 pub type Listing = Vec<([u8; 16], u64)>;
 
-/// What may be asked of a member from any thread.
+/// The parts of a member that send requests from any thread.
 #[derive(Clone)]
 pub(crate) struct Asker {
     pub session: Arc<Session>,
@@ -57,7 +56,7 @@ pub(crate) struct Asker {
     pub kept: Kept,
 }
 
-/// What is seen of a member.
+/// Prefetched answers of a member.
 pub(crate) struct Foresight {
     round: RankedMutex<Option<Arc<Round>>>,
     known: Arc<RankedMutex<Known>>,
@@ -113,7 +112,8 @@ struct Entry {
 }
 
 impl Foresight {
-    /// Asks for what a verb is about to list, unless that is at hand. Nothing drops what is.
+    /// Prefetches the listings that a verb announces, unless they are available already. Available
+    /// ones are not discarded.
     pub fn begin(&self, runtime: &Runtime, asker: &Asker, wanted: &[Glance]) {
         if wanted.is_empty() {
             return self.drop_all();
@@ -139,8 +139,8 @@ impl Foresight {
         }));
     }
 
-    /// Asks for the ends of extents of which the length is not known. Those announced before, which
-    /// were not opened, are dropped.
+    /// Prefetches the ends of extents whose lengths are not known. Extents announced earlier and
+    /// not opened are dropped.
     pub(crate) fn begin_ends(&self, runtime: &Runtime, asker: &Asker, names: &[ExtentName]) {
         let _entered = runtime.enter();
         let began = clock::monotonic();
@@ -232,12 +232,12 @@ impl Round {
     }
 }
 
-/// Rooms of which the objects are fetched with the listing.
+/// Rooms whose objects are fetched with the listing.
 fn is_fetched(room: Room) -> bool {
     !matches!(room, Room::Packs | Room::Scrub | Room::Strays)
 }
 
-/// What was put, as it would be fetched.
+/// An object that was put, in the form in which it would be fetched.
 pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetched {
     let mark = ObjectMark { e_tag, modified: 0 };
     let (mut head, mut end) = (&bytes[..0], bytes);
@@ -372,7 +372,7 @@ fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
     fetched.map(|got| got.ok().flatten()).boxed().shared()
 }
 
-/// The header of an extent; nothing when it cannot be had: who needs it asks itself.
+/// The header of an extent, or empty on error; the reader will request it itself.
 async fn header(session: &Session, key: &Key) -> Vec<u8> {
     let range = Some(GetRange::Bounded(0..HEADER_BYTES));
     session.get(key, range, HEADER_BYTES).await.map(|got| got.bytes).unwrap_or_default()

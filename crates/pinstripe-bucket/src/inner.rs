@@ -33,14 +33,14 @@ pub struct Inner {
     pub runtime: Arc<Runtime>,
     pub place: BucketPlace,
     pub tails: Tails,
-    /// Of all members; this one's are known by its number.
+    /// Shared by all members; the key includes this member's number.
     pub blocks: Arc<Blocks>,
     /// What a verb is about to ask.
     pub foresight: Foresight,
     /// Puts that were begun ahead of their calls.
     pub puts: RankedMutex<HashMap<ExtentName, Sending>>,
     pub kept: Kept,
-    /// What the store's table says of this member.
+    /// The facts about this member in the store's table.
     pub facts: RankedMutex<MemberFacts>,
     pub number: u64,
     pub path: PathBuf,
@@ -65,13 +65,13 @@ impl Inner {
         Asker { session, place, kept: self.kept.clone() }
     }
 
-    /// Goes by this from now on.
+    /// Uses these facts from now on.
     pub fn agree(&self, facts: &MemberFacts) {
         self.session.has_one_writer.store(facts.has_one_writer(), Ordering::Relaxed);
         *self.facts.lock() = *facts;
     }
 
-    /// What the store's table says of this member.
+    /// The facts about this member in the store's table.
     pub fn facts(&self) -> MemberFacts {
         *self.facts.lock()
     }

@@ -38,7 +38,7 @@ impl Kept {
         self.0.lock().clone()
     }
 
-    /// What is kept of an object that a listing shows with this tag and length.
+    /// The bytes kept for an object that a listing shows with this tag and length.
     pub fn get(
         &self,
         place: &BucketPlace,

@@ -54,9 +54,9 @@ impl Session {
         .await
     }
 
-    /// What `keep` makes of every key below a prefix, in any order. With `most` it may end after
-    /// so many keys. What failed midway is asked anew from the start: only the endpoint knows an
-    /// order.
+    /// The results of `keep` for every key below a prefix, in any order. With `most` it may end
+    /// after this many keys. A listing that failed midway begins again from the start: only the
+    /// endpoint knows the order.
     pub async fn list<T>(
         &self,
         prefix: &Key,
@@ -161,7 +161,7 @@ impl Session {
         let options = PaginatedListOptions { page_token: token.clone(), ..options };
         let whole = (!beginning.is_empty()).then_some(beginning);
         match (self.client.list_paginated(whole, options).await, &self.signed) {
-            // A key of others that is no path.
+            // A foreign key that cannot be a path.
             (Err(object_store::Error::InvalidPath { .. }), Some(signed)) if is_flat => {
                 signed.own_page(beginning, token).await
             }

@@ -1,11 +1,12 @@
-//! Objects that cannot be deleted for a while: put so, and kept so for longer.
+//! Object lock: objects that cannot be deleted before a given time, and how that time is extended.
 //!
-//! A bucket with object lock keeps versions. A deletion then only hides an object, and a key
-//! that may delete versions cannot delete one before its time is over. Objects are put with their time; what
-//! is to stay is given more by `gc` (`retention.rs`).
+//! A bucket with object lock keeps versions. A deletion then only hides an object, and a key that
+//! may delete versions cannot delete one before its time is over. Objects are put with their time;
+//! `gc` extends it for objects that are still needed (`retention.rs`).
 //!
-//! Invariant: only what a store cannot be made whole without is locked: packs, snapshots, keys and
-//! the label. What comes and goes with a process is not, nor is the index, which can be made again.
+//! Invariant: only objects without which a store cannot be restored are locked: packs, snapshots,
+//! keys and the label. Objects that live as long as a process are not, nor is the index, which can
+//! be rebuilt.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -20,15 +20,15 @@ pinstripe_base::lock_ranks! {
         Refused,
         /// Puts that were begun before they were asked for.
         Puts,
-        /// What was found out about a member.
+        /// Facts about a member.
         Facts,
-        /// What is prefetched.
+        /// The current prefetch.
         Round,
         /// The listings of it that may still be taken.
         Glances,
         /// The ends of extents that are prefetched.
         Ends,
-        /// What is known of a member's rooms.
+        /// The known contents of a member's rooms.
         Known,
         /// Blocks of extents.
         Blocks,

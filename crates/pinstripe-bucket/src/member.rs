@@ -188,7 +188,7 @@ impl Member for BucketMember {
         Ok(())
     }
 
-    /// What lies in the end of an extent that was looked at.
+    /// Reads from the fetched end of an extent; false if that does not have the range.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
         let tail = self.0.tails.get(name);
         let held = tail.as_ref().and_then(|tail| tail.get(offset, buf.len()));
@@ -267,7 +267,7 @@ impl BatchedMember for BucketMember {
         puts.lock().insert(name, (bytes.to_vec(), sending));
     }
 
-    /// Past the blocks: what is beside it is read by others, or not at all.
+    /// Bypasses the blocks: other members read the bytes around the span, if anything does.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let tail = self.0.tails.get(name);
         if let Some(held) = tail.as_ref().and_then(|tail| tail.get(offset, bytes)) {

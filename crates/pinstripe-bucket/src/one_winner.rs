@@ -1,8 +1,8 @@
 //! One winner of a name, in buckets that keep versions since their member was made.
 //!
-//! Some endpoints, Ceph's gateway among them, make an object only once in a plain bucket, and again and
-//! again in one that keeps versions: each is a new version. What stands in the label was found out
-//! before, so it is asked again when an answer tells of versions.
+//! Some endpoints, Ceph's gateway among them, create an object only once in a plain bucket, but
+//! repeatedly in one that keeps versions: each creation adds a version. The facts in the label were
+//! found before versions were kept, so they are tested again when an answer has a version id.
 
 use object_store::PutPayload;
 use pinstripe_base::error::{Error, Kind, Result};
@@ -13,7 +13,7 @@ use crate::inner::Inner;
 use crate::key;
 
 impl Inner {
-    /// Makes sure that an object which was just made is one that no other host can make as well.
+    /// Verifies that no other host can create the object that was just created.
     ///
     /// # Errors
     /// [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made, and makes an
@@ -48,7 +48,7 @@ impl Inner {
         ))
     }
 
-    /// Whether an object that is there is not made again.
+    /// Whether the endpoint refuses to create an object that exists.
     async fn makes_once(&self) -> Result<bool, Fault> {
         let key = key::fresh(&self.place);
         let make = |bytes: &'static [u8]| {

@@ -4,16 +4,16 @@
 //! PREFIX/head              its first bytes, which are written again at the end
 //! PREFIX/log-0000000000000000, -1, …   the rest in segments of 8 MiB, the last one shorter
 //! ```
-//! Writes gather in memory until a segment is full, which is then one PUT by the thread that filled
-//! it; a sync sends what is not full. A segment that is missing reads as zeros, as a hole does: the
-//! logs of splits have checksums of their own.
+//! Writes gather in memory until a segment is full. The thread that filled it sends it as one PUT.
+//! A sync sends the segments that are not full. A missing segment reads as zeros, as a hole does:
+//! split logs have checksums of their own.
 //!
-//! An object is made only where there is none, and written over only by the output that made it or that
-//! found it when it was opened: of two programs that write to one prefix one is told so.
+//! An object is created only if none exists, and overwritten only by the output that created it or
+//! found it on opening: of two programs that write to one prefix, one gets an error.
 //!
-//! Invariants: a segment is sent by one thread at a time, so that an older state never replaces a
-//! newer one; what was not sent stays in memory, and the error is told; after a sync failed every
-//! later one fails.
+//! Invariants: one thread at a time sends a segment, so that an older state never replaces a newer
+//! one. Data that was not sent stays in memory, and the error is reported. After a failed sync
+//! every later one fails.
 
 mod layout;
 
@@ -42,7 +42,7 @@ use crate::session::Session;
 const OPEN_MAX: usize = 6;
 /// Objects that a cut removes side by side.
 const AT_ONCE: usize = 4;
-/// Reads that are shorter are served from blocks of this length, of which so many are kept.
+/// Shorter reads are served from blocks of this length; at most [`BLOCKS_MAX`] are cached.
 const BLOCK_BYTES: u64 = 1 << 20;
 const BLOCKS_MAX: usize = 8;
 
@@ -53,7 +53,7 @@ pub(crate) struct BucketOutput {
     place: BucketPlace,
     path: PathBuf,
     state: RankedMutex<State>,
-    /// Told when a segment was sent.
+    /// Notified when a segment was sent.
     sent: Condvar,
 }
 
@@ -135,7 +135,7 @@ impl BucketOutput {
         self.session.error(fault, act, self.path.join(name))
     }
 
-    /// Reads a range of an object that has so many bytes; what is behind them is zeros.
+    /// Reads a range of a segment's object.
     async fn fetch(&self, number: u64, range: Range<u64>) -> Result<Vec<u8>> {
         let many = range.end - range.start;
         let wanted = Some(GetRange::Bounded(range));

@@ -1,7 +1,7 @@
 //! Pages of listings that are read without the client.
 //!
-//! The client refuses a whole page for one key that is no path, as `a/../b`. Such keys are of others:
-//! the store has none, and must not be kept from its own by them.
+//! The client rejects an entire page if one key cannot be a path, as `a/../b`. Such keys are
+//! foreign: the store has none, and they must not hide the store's own keys.
 
 use object_store::list::PaginatedListResult;
 use object_store::path::Path as Key;
@@ -30,7 +30,7 @@ impl Signed {
     }
 }
 
-/// The objects of a page whose keys are paths; `None` when it is no page.
+/// The objects of a page whose keys are paths; `None` if it is not a page of a listing.
 fn objects(page: &str) -> Option<PaginatedListResult> {
     let mut objects = Vec::new();
     let mut rest = page;

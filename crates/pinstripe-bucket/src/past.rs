@@ -39,7 +39,7 @@ pub(crate) struct Entry {
 }
 
 impl Past {
-    /// What was below a prefix at a time.
+    /// The objects below a prefix at a time in the past.
     pub fn new(at: i64, prefix: &str) -> Self {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Past { at, prefix, seen: OnceCell::new() }
@@ -64,7 +64,7 @@ impl Version {
     }
 }
 
-/// The entries of a page; `None` when it is none.
+/// The entries of a page; `None` if it is not a page of versions.
 pub(crate) fn entries(page: &str, before: usize) -> Option<Vec<Entry>> {
     let mut found = Vec::new();
     let mut rest = page;
@@ -101,8 +101,9 @@ pub(crate) fn entries(page: &str, before: usize) -> Option<Vec<Entry>> {
     }
 }
 
-/// When a version was made, in seconds since 1970. S3 says so itself; versitygw says of an old version
-/// when it became one, and its ids are ULIDs, which begin with the time at which they were drawn.
+/// When a version was made, in seconds since 1970. S3 reports this time. For an old version,
+/// versitygw reports when it was superseded; its ids are ULIDs, which begin with the time of their
+/// creation.
 fn made_at(id: &str, modified: i64) -> i64 {
     const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let digit = |c: char| DIGITS.find(c).map(|digit| digit as i64);
@@ -112,7 +113,7 @@ fn made_at(id: &str, modified: i64) -> i64 {
         return modified;
     }
     let millis = id.chars().take(10).filter_map(digit).fold(0_i64, |time, digit| time << 5 | digit);
-    // What is called a ULID elsewhere may have no time in it.
+    // An id in the form of a ULID may contain no time on other servers.
     let drawn = millis / 1000;
     if (modified - YEAR * 100..=modified + 60).contains(&drawn) && drawn > YEAR * 40 {
         drawn

@@ -1,10 +1,10 @@
 //! Where a bucket member is: `s3+https://HOST[:PORT]/BUCKET[/PREFIX]`, `gs://BUCKET[/PREFIX]`, or
 //! `az://ACCOUNT/CONTAINER[/PREFIX]`; the last two as `gs+https://HOST[:PORT]/...` and
-//! `az+https://HOST[:PORT]/...` where the provider's protocol is spoken by another host.
+//! `az+https://HOST[:PORT]/...` if another host speaks the provider's protocol.
 //!
-//! This one form is what labels and hosts keep. Users may also write `s3://BUCKET/PREFIX`, to
-//! which the endpoint of the run is added, and so it is to `gs://` and `az://` where the run has one
-//! for them. Credentials are no part of a place.
+//! Labels and hosts keep this form only. Users may also write `s3://BUCKET/PREFIX`: the endpoint of
+//! the run is added, as it is to `gs://` and `az://` if the run has one for them. Credentials are
+//! not part of a place.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const GOOGLE_DOMAINS: [&str; 1] = ["googleapis.com"];
 const AZURE_DOMAINS: [&str; 4] =
     [AZURE, "blob.core.usgovcloudapi.net", "blob.core.chinacloudapi.cn", "blob.storage.azure.net"];
 
-/// Whose protocol an endpoint speaks.
+/// The protocol of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// S3, of AWS or anyone.
@@ -54,7 +54,7 @@ pub struct EndpointDefaults {
     pub region: Option<String>,
     /// In place of Google's, as in `http://127.0.0.1:4443`.
     pub google: Option<String>,
-    /// In place of Azure's, as in `http://127.0.0.1:10000`; the account may stand behind it.
+    /// Replaces Azure's endpoint, as in `http://127.0.0.1:10000`; the account may follow it.
     pub azure: Option<String>,
 }
 
@@ -136,7 +136,7 @@ impl BucketPlace {
         self.host.ends_with(AWS)
     }
 
-    /// Whose protocol it speaks.
+    /// The protocol of its endpoint.
     #[must_use]
     pub fn provider(&self) -> Provider {
         self.provider

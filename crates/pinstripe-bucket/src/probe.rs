@@ -1,4 +1,4 @@
-//! What an endpoint can, found out by trying: the properties that the store's commits stand on.
+//! Tests whether an endpoint has the properties that the store's commits depend on.
 
 use futures_util::future::{join_all, join5};
 use object_store::path::Path as Key;
@@ -16,10 +16,10 @@ use crate::signed::Ask;
 
 /// Racers of one name.
 const RACERS: usize = 8;
-/// Races of a whole probe, and of the short one that stands before a new member.
+/// Races of a full probe, and of the short one before a member joins.
 const ROUNDS: usize = 30;
 const ROUNDS_SHORT: usize = 3;
-/// Puts and deletes that are looked for in a listing.
+/// Puts and deletes that are then checked in a listing.
 const LOOKS: usize = 20;
 const LOOKS_SHORT: usize = 2;
 
@@ -32,7 +32,7 @@ pub struct Ability {
     pub is_there: bool,
     /// Whether a store that several hosts write needs it.
     pub is_needed: bool,
-    /// What was seen, as in `30 of 30 races had one winner`.
+    /// The observation, as in `30 of 30 races had one winner`.
     pub seen: String,
 }
 
@@ -53,9 +53,9 @@ impl ProbeReport {
     }
 }
 
-/// Finds out what stands in the label of a new member, in a few requests, and makes sure that of
-/// several that make one object the endpoint lets one win; where it `allows_one_writer`, that is no
-/// error, and writers find each other by listings.
+/// Finds the facts for the label of a new member in a few requests. Verifies that the endpoint lets
+/// one of several concurrent creations of an object win. With `allows_one_writer` it is not an
+/// error if it does not: writers then find each other by listings.
 ///
 /// # Errors
 /// [`Kind::NoOneWinner`] when it does not; those of the endpoint.
@@ -124,7 +124,7 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
     match member.session.ask(Load::default(), &ask).await {
         Ok(text) => Ok(Some(text.contains(words))),
         Err(Fault::Missing) => Ok(Some(false)),
-        // Not every endpoint knows of it, nor every key may ask.
+        // Some endpoints do not support the request, and some keys may not send it.
         Err(Fault::Unknown | Fault::Refused(_) | Fault::Odd(_)) => Ok(None),
         Err(fault) => Err(fault),
     }
@@ -169,7 +169,7 @@ const RACED: &str = "create if absent, raced 8 ways";
 const LISTED: &str = "list after put";
 const ENDED: &str = "ranges from the end";
 
-/// What is tried on a member, and what is left of it where nothing may be deleted.
+/// The tests on a member, and the objects left there where nothing may be deleted.
 struct Trial<'a> {
     member: &'a Inner,
     left: RankedMutex<Vec<Key>>,
@@ -219,7 +219,7 @@ impl<'a> Trial<'a> {
         !self.left.lock().is_empty()
     }
 
-    /// What was refused, with what is left for that reason.
+    /// The refusal of a request, with the objects that it left behind.
     fn refused(&self) -> Option<Error> {
         let refused = self.refused.lock().clone();
         refused.map(|fault| self.failed(&fault))

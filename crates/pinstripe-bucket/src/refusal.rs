@@ -20,7 +20,7 @@ pub struct Refusal {
     pub retry_after: Duration,
     /// The host that the endpoint sends the request on to.
     pub sent_to: String,
-    /// The right that the request needs, in S3's words; empty where it is another one.
+    /// The right that the request needs, in S3's words; empty for any other right.
     pub right: &'static str,
     /// The body is a page for people, as a proxy or a login portal has it.
     pub is_page: bool,
@@ -166,7 +166,7 @@ impl Refusal {
     }
 }
 
-/// What to look at where the answers are none of the protocol.
+/// Advice for answers that are not the protocol's.
 pub fn strange(place: &Path) -> &'static str {
     match scheme(place) {
         "gs" | "az" => {

@@ -87,13 +87,13 @@ impl Buckets {
         Buckets { client: Some(Box::new(client)), ..buckets }
     }
 
-    /// The same with so many bytes per second to and from each endpoint, at most.
+    /// The same with a limit on the bytes per second to and from each endpoint.
     #[must_use]
     pub fn with_bandwidth(self, bandwidth: Bandwidth) -> Self {
         Buckets { bandwidth, ..self }
     }
 
-    /// The same; what is put on members that are made keeps from being deleted for so long.
+    /// The same with a retention: objects on new members cannot be deleted for this time.
     #[must_use]
     pub fn with_retention(self, retention: Option<Retention>) -> Self {
         Buckets { retention, ..self }
@@ -133,10 +133,10 @@ impl Buckets {
         Ok(Arc::clone(self.runtime.get_or_init(|| Arc::new(runtime))))
     }
 
-    /// The one form of a place in a bucket.
+    /// The canonical form of a place in a bucket.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is none.
+    /// [`Kind::Usage`] if it is not a place in a bucket.
     pub fn canonical(&self, place: &Path) -> Result<PathBuf> {
         Ok(BucketPlace::parse(place, &self.defaults)?.path())
     }
@@ -154,10 +154,10 @@ impl Buckets {
         endpoints.iter().map(|(url, endpoint)| (url.clone(), endpoint.counters.read())).collect()
     }
 
-    /// The URL of the endpoint that a place is at.
+    /// The URL of a place's endpoint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is no place in a bucket.
+    /// [`Kind::Usage`] if it is not a place in a bucket.
     pub fn endpoint_of(&self, place: &Path) -> Result<String> {
         Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
     }
@@ -170,7 +170,7 @@ impl Buckets {
         probe::run(self.member(place)?.inner())
     }
 
-    /// What is below any prefix, to be shown read-only as files of this owner.
+    /// The objects below any prefix, as read-only files of this owner.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when nothing is there; those of the endpoint.
@@ -256,7 +256,7 @@ impl RemoteMembers for Buckets {
     }
 
     fn agree(&self, place: &Path, facts: &MemberFacts) {
-        // One that cannot be opened is told of when its turn comes.
+        // A member that cannot be opened is reported when it is used.
         if let Ok(member) = self.member(place) {
             member.inner().agree(facts);
         }

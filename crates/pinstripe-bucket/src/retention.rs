@@ -1,4 +1,4 @@
-//! What is locked stays locked: `gc` gives objects that are to stay more time, once half of theirs has
+//! Extends locks: `gc` gives objects that are still needed more time once half of theirs has
 //! passed.
 
 use std::collections::HashSet;

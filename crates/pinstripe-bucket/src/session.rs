@@ -33,11 +33,11 @@ use crate::versions::Versions;
 
 /// One attempt of a request may take so long, and a second more for each MiB that it moves.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(8);
-/// An endpoint that says "exists" and "not found" of a key in turns is asked for so long.
+/// How long to retry while an endpoint answers "exists" and "not found" for a key in turns.
 const CONTRADICTS: Duration = Duration::from_secs(5);
-/// Who waits for tasks of the runtime says so at this interval.
+/// A wait for tasks of the runtime reports progress at this interval.
 const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
-/// An object from this length on is not sent again before it was looked for.
+/// An object of at least this length is not sent again before a check that it is missing.
 const LONG_BYTES: usize = 64 << 10;
 
 /// What sends requests to a bucket, each once: retries and deadlines are the session's.
@@ -68,12 +68,12 @@ pub(crate) struct Fetched {
     pub object_bytes: u64,
     /// What tells its content from another's.
     pub mark: ObjectMark,
-    /// Its first bytes, where they were asked for beside others.
+    /// Its first bytes, if they were requested in addition to others.
     pub head: Vec<u8>,
     pub bytes: Vec<u8>,
 }
 
-/// What an endpoint says of the content of an object.
+/// The endpoint's metadata about the content of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectMark {
     pub e_tag: String,
@@ -99,7 +99,7 @@ impl Session {
         fault.error(act, place.as_ref(), &self.url, &self.region)
     }
 
-    /// Sends a request that moves so many bytes until it is answered; `send` makes it anew.
+    /// Sends a request with this load until it is answered; `send` makes it anew.
     pub async fn send<T, F>(&self, load: Load, send: impl Fn() -> F) -> Result<T, Fault>
     where
         F: Future<Output = object_store::Result<T>>,
@@ -127,8 +127,8 @@ impl Session {
         }
     }
 
-    /// Waits for what tasks of the runtime do. Their requests have deadlines; that they wait for
-    /// bandwidth is no silence of the member.
+    /// Waits for tasks of the runtime. Their requests have deadlines; a wait for bandwidth does not
+    /// count as silence of the member.
     pub async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -173,9 +173,10 @@ impl Session {
         self.put_with(PutMode::Overwrite, key, payload, lock).await
     }
 
-    /// Sends an object, with a lock if there is one, until it is answered. A long one whose answer was
-    /// lost is looked for before it is sent again: an endpoint that has it refuses it by its head, and
-    /// may end the connection under the body, so that this answer is lost, too.
+    /// Sends an object, with a lock if there is one, until it is answered. If the answer for a long
+    /// object was lost, checks for the object before it sends it again: an endpoint that has it
+    /// refuses the request by its head and may close the connection during the body, so that this
+    /// answer is lost, too.
     async fn put_with(
         &self,
         mode: PutMode,
@@ -213,8 +214,8 @@ impl Session {
         .await
     }
 
-    /// Writes an object if none has the key. "Exists already" is believed when the object there
-    /// was read and is another one: an answer to an earlier attempt may have been lost.
+    /// Writes an object if none has the key. "Exists already" is an error only if the object was
+    /// read and differs: the answer to an earlier attempt may have been lost.
     pub async fn create(
         &self,
         key: &Key,
@@ -295,7 +296,7 @@ impl Session {
         .await
     }
 
-    /// The bytes of a body that is to have so many.
+    /// Reads a body of this expected length.
     async fn collect(
         &self,
         mut stream: impl Stream<Item = object_store::Result<bytes::Bytes>> + Unpin,
@@ -322,7 +323,7 @@ impl Session {
         Ok(self.look(key).await?.size)
     }
 
-    /// What is said of an object.
+    /// The metadata of an object.
     pub async fn look(&self, key: &Key) -> Result<ObjectMeta, Fault> {
         if let Some(past) = &self.past {
             return Ok(past.version(self, key).await?.meta(key));

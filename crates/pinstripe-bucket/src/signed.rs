@@ -20,7 +20,7 @@ pub struct Ask {
     pub body: Bytes,
 }
 
-/// What was answered, and it was no error.
+/// An answer that is not an error.
 pub struct Answer {
     response: HttpResponse,
 }
@@ -31,7 +31,7 @@ impl Answer {
         self.response.headers().get(name)?.to_str().ok()
     }
 
-    /// The body as text; what is none of UTF-8 is replaced.
+    /// The body as text; bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
     /// When the connection ends before it does.
@@ -98,7 +98,7 @@ fn generic(source: impl std::error::Error + Send + Sync + 'static) -> object_sto
     object_store::Error::Generic { store: "S3", source: Box::new(source) }
 }
 
-/// Text as it stands in a URL; slashes of a path stay.
+/// Percent-encodes text for a URL; a path keeps its slashes.
 fn quoted(text: &str, is_path: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,10 +1,10 @@
-//! A prefix of any bucket as a source of an overlay: objects as files, and what their keys have in
-//! common before a slash as directories.
+//! A prefix of any bucket as a source of an overlay: objects as files, common prefixes of keys up
+//! to a slash as directories.
 //!
-//! Invariants: bytes are given only when the endpoint said, in the answer that they came in, that
-//! they are of the content that was asked for (length, ETag, time); nothing is ever written; a
-//! listing that never ends is given up. An object hides a prefix of the same name. Keys that are no
-//! paths (an empty name, "." or "..", control characters) are not shown.
+//! Invariants: bytes are returned only if the answer that carried them names the content requested
+//! (length, ETag, time). Nothing is ever written. An endless listing is abandoned. An object hides
+//! a prefix of the same name. Keys that cannot be paths (an empty name, "." or "..", control
+//! characters) are not shown.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -155,7 +155,7 @@ impl BucketSource {
                 return Err(Error::new(Kind::Unsupported, what).at(self.path.join(path)));
             }
         }
-        // Of one name the object stays, as `stat` has it.
+        // The object hides a directory of the same name, as in `stat`.
         let is_directory =
             |it: &ListedName| it.1.as_ref().is_some_and(|entry| entry.kind == FileKind::Directory);
         entries.sort_by(|a, b| (&a.0, is_directory(a)).cmp(&(&b.0, is_directory(b))));
@@ -178,7 +178,7 @@ fn version(size: u64, mark: &ObjectMark) -> ContentVersion {
     ContentVersion { size, tag }
 }
 
-/// A path as part of a key; a name that is not UTF-8 is none of an object.
+/// A path as part of a key; no object has a name that is not UTF-8.
 fn text(path: &[u8]) -> Result<&str> {
     if !path.is_empty() {
         check_relative(path)?;

@@ -1,11 +1,12 @@
-//! The ends of extents that were looked at lately.
+//! The ends of recently read extents.
 //!
-//! A reader that opens an extent asks for its length, then for its trailer, then for more near its end:
-//! three requests that one can answer. So the first question fetches the end with the length. A
-//! short extent is whole then.
+//! A reader that opens an extent requests its length, then its trailer, then more near its end:
+//! three requests that one can answer. So the first request fetches the end together with the
+//! length. That covers a short extent completely.
 //!
-//! Invariants: only rooms whose extents never change are kept, the label never is; what this
-//! process deletes or replaces is forgotten first; the bytes are those of this run's own requests.
+//! Invariants: only the rooms whose extents never change are cached, never the label. An extent
+//! that this process deletes or replaces is forgotten first. The bytes come from this run's own
+//! requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// That of an extent of which no more than the length is known.
+    /// The tail of an extent if only its length is known.
     pub(crate) fn without_bytes(extent_bytes: u64) -> Self {
         Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }
     }

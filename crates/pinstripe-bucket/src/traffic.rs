@@ -1,8 +1,8 @@
-//! What goes over the wire: every request counted, every answer bounded, every refusal read.
+//! HTTP traffic: counts every request, limits every answer, decodes every refusal.
 //!
-//! It stands between the S3 client and HTTP. Answers that the client has to tell apart (there is
-//! no such object, one exists already) pass; all other errors become a [`Refusal`] here. So does
-//! 409, which the client would take for "exists already" though nothing landed.
+//! This layer is between the S3 client and HTTP. Answers that the client must distinguish (no such
+//! object, or one exists already) pass; all other errors become a [`Refusal`] here. So does 409,
+//! which the client would take for "exists already" though nothing was stored.
 
 use std::fmt;
 use std::iter::Sum;
@@ -142,7 +142,7 @@ fn is_batch(request: &HttpRequest) -> bool {
     request.uri().query().unwrap_or_default().contains("comp=batch")
 }
 
-/// Whether a request is for what is said of a bucket or object, and not for its bytes.
+/// Whether a request is for the metadata of a bucket or object, not for its bytes.
 fn is_about(request: &HttpRequest) -> bool {
     let query = request.uri().query().unwrap_or_default();
     ["versioning", "object-lock", "retention"].iter().any(|name| has_part(query, name))
@@ -172,7 +172,7 @@ struct Counted {
 }
 
 impl fmt::Debug for Counted {
-    /// Says nothing of requests: their headers are signed.
+    /// Omits the requests: their headers are signed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counted").finish_non_exhaustive()
     }
@@ -238,7 +238,7 @@ fn refusal(status: u16, headers: &HeaderMap, said: &[u8]) -> Refusal {
     refusal
 }
 
-/// The right that a request needs, in S3's words; nothing for what is said of a bucket or object.
+/// The right that a request needs, in S3's words; empty for requests for metadata.
 fn right(request: &HttpRequest) -> &'static str {
     match request.method().as_str() {
         _ if is_about(request) => "",
@@ -257,8 +257,8 @@ fn is_page(headers: &HeaderMap) -> bool {
     !headers.contains_key("etag") && kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// Whether a refusal says what the client has to tell apart: there is no such object, or one exists
-/// already. What else is not found, as a bucket or a user, says nothing of objects.
+/// Whether a refusal is one that the client must distinguish: no such object, or one exists
+/// already. A missing bucket or user is neither.
 fn is_about_object(refusal: &Refusal) -> bool {
     match refusal.status {
         304 | 412 => true,
@@ -269,8 +269,8 @@ fn is_about_object(refusal: &Refusal) -> bool {
     }
 }
 
-/// The error for an answer that is none of S3's. A page of a login portal must not be taken for an
-/// empty listing: what is not listed may be deleted.
+/// The error for an answer that is not S3. A page of a login portal must not be taken for an empty
+/// listing: objects missing from a listing may be deleted.
 fn odd(what: &str) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, std::io::Error::other(what.to_owned()))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::PutResult;
 
-/// What answers said of versions, and whether the endpoint makes an object only once all the same.
+/// Whether answers had version ids, and whether the endpoint still creates an object only once.
 #[derive(Debug, Default)]
 pub struct Versions {
     are_kept: AtomicBool,
@@ -21,7 +21,7 @@ impl Versions {
         }
     }
 
-    /// Whether an answer told of versions.
+    /// Whether an answer had a version id.
     pub(crate) fn are_kept(&self) -> bool {
         self.are_kept.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! How many requests may be in flight to one endpoint.
 //!
 //! The window grows by one for each full round of good answers and is halved when the endpoint
-//! says that it is asked too much, so that several hosts share an endpoint without speaking. What
-//! is said of requests that went out before it was halved last does not halve it again: they all
-//! get the same answer at once.
+//! throttles, so that several hosts share an endpoint without communication. Throttling of requests
+//! that were sent before the last halving does not halve it again: they all get the same answer at
+//! once.
 
 use crate::locks::{BucketLock, RankedMutex};
 use tokio::sync::Notify;

@@ -1,8 +1,9 @@
-//! An extent on its way into a bucket: held until it is whole, and then one request.
+//! An extent that is being written to a bucket: buffered until it is complete, then sent in one
+//! request.
 //!
-//! A long one is sent in parts as it grows. It appears when it is complete, and not if its writer
-//! is dropped. Completing in parts cannot be made conditional everywhere, so for those the name is
-//! looked for first; extents that are so long have names that were drawn at random.
+//! A long extent is sent in parts as it grows. It appears when it is complete, and not if its
+//! writer is dropped. Not every endpoint supports a conditional completion of parts, so the name is
+//! checked first; extents of this length have random names.
 
 use std::sync::Arc;
 
@@ -34,7 +35,7 @@ pub(crate) struct BucketWriter {
     upload: Option<Upload>,
 }
 
-/// An upload in parts, and those that are there.
+/// A multipart upload, and its parts that were sent.
 struct Upload {
     id: MultipartId,
     parts: Vec<PartId>,
@@ -110,7 +111,8 @@ impl BucketWriter {
                 Err(Fault::Missing) if session.len(key).await == Ok(*bytes) => {}
                 done => done?,
             }
-            // An upload in parts is locked when it is whole, and told of as there when it is locked.
+            // A multipart upload is locked when it is complete, and reported as present once it is
+            // locked.
             match &lock {
                 Some(lock) => session.signed(Load::default(), &lock.extend(key)).await.map(drop),
                 None => Ok(()),
