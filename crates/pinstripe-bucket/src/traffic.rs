@@ -257,8 +257,8 @@ fn is_page(headers: &HeaderMap) -> bool {
     !headers.contains_key("etag") && kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// Whether a refusal is one that the client must distinguish: no such object, or one exists
-/// already. A missing bucket or user is neither.
+/// Whether a refusal is one that the client must distinguish: no such object, or an object of this
+/// name exists already. A missing bucket or user is neither.
 fn is_about_object(refusal: &Refusal) -> bool {
     match refusal.status {
         304 | 412 => true,

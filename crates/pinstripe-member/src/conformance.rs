@@ -171,7 +171,7 @@ fn reads_are_whole_or_fail(member: &dyn Member) {
     for offset in [0, 10, 11, u64::MAX] {
         member.read_at(pack(1), offset, &mut []).unwrap();
     }
-    // What is said to be at hand is what the other way gives.
+    // Bytes that are available in memory equal those of `read_at`.
     for offset in (0..12).chain([u64::MAX]) {
         let is_at_hand = member.read_at_hand(pack(1), offset, &mut buf);
         assert!(!is_at_hand || buf == b"0123456789"[offset as usize..offset as usize + 4]);

@@ -176,7 +176,7 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// A listing for so many calls.
+    /// A listing that answers this many calls.
     pub const fn of(room: Room, times: u8) -> Self {
         Glance { room, times, again: false, label: false, maybe: false }
     }
@@ -225,12 +225,12 @@ pub struct Far {
     pub span_bytes: u64,
 }
 
-/// What became of extents that are to be kept for longer.
+/// Counts of a call that extends the retention of extents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeptLonger {
-    /// Extents that were asked how long they are kept.
+    /// Extents whose retention was read.
     pub looked: u64,
-    /// Those that were given more time.
+    /// Extents whose retention was extended.
     pub extended: u64,
 }
 
@@ -274,10 +274,11 @@ pub trait BatchedMember: Send + Sync {
     /// Begins a [`put`](Member::put) that is called next with the same name and bytes, while others
     /// are waited for.
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]);
-    /// As [`read_at`](Member::read_at), of a long part that a plan named: nothing beside it is read.
+    /// As [`read_at`](Member::read_at), for a long range that a plan chose: no bytes around it are
+    /// read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>>;
-    /// Reads extents whole, in the order of `names`, as one request; one that is longer than
-    /// `most_bytes` is `Kind::Corrupt`. An error of one says nothing of the others.
+    /// Reads extents completely, in the order of `names`, as one request; one that is longer than
+    /// `most_bytes` is `Kind::Corrupt`. Each extent has its own result.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
     /// As [`list`](Member::list) without the lengths, which may cost a request for each.
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
@@ -397,7 +398,7 @@ pub fn each_whole(
     names.iter().map(read).collect()
 }
 
-/// The length of an extent that is to be read whole.
+/// The length of an extent that is to be read completely, if it is at most `most_bytes`.
 fn expect_short(bytes: u64, most_bytes: u64, place: &Path, name: ExtentName) -> Result<usize> {
     if bytes > most_bytes {
         let error = Error::corrupt("too long for a small object", place.join(name.path()));

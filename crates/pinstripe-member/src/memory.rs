@@ -37,7 +37,7 @@ impl MemoryMember {
         self.shelf.extents().get(&name).cloned()
     }
 
-    /// Puts bytes under a name, over any that are there: for tests that make damage.
+    /// Puts bytes under a name and replaces existing ones: for tests that damage objects.
     pub fn overwrite(&self, name: ExtentName, bytes: impl Into<Arc<[u8]>>) {
         self.shelf.extents().insert(name, bytes.into());
     }

@@ -15,9 +15,9 @@ use pinstripe_io::paths;
 use super::{DirectoryMember, ExtentName, SharedMember, Steps};
 use crate::format::label::MemberFacts;
 
-/// Opens the members that are no directories.
+/// Opens the members that are not directories.
 pub trait RemoteMembers: Send + Sync {
-    /// The member at a place; whether anything is there is known by its label.
+    /// The member at a place. Opening does not check that it exists; reading its label does.
     ///
     /// # Errors
     /// [`Kind::Usage`] for a place of a form that it does not know; what keeps it from asking.
@@ -29,7 +29,7 @@ pub trait RemoteMembers: Send + Sync {
     /// [`Kind::Refused`] when something is there; as [`open`](Self::open).
     fn create(&self, place: &Path) -> Result<NewMember>;
 
-    /// Goes by what the store's table says of the member at a place from now on.
+    /// Uses these facts, from the store's table, for the member at a place from now on.
     fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
 
     /// What a member at this place is lost with: places that say the same share their fate.
@@ -38,8 +38,8 @@ pub trait RemoteMembers: Send + Sync {
     /// As [`open`](Self::open).
     fn fate(&self, place: &Path) -> Result<String>;
 
-    /// What tells the label at a place from a copy of it elsewhere, where that can be told: places that
-    /// lead to the same label have the same.
+    /// A value that distinguishes the label at a place from a copy of it elsewhere, if there is
+    /// one: places that lead to the same label have the same value.
     ///
     /// # Errors
     /// As [`open`](Self::open); that there is no label.
@@ -52,7 +52,7 @@ pub trait RemoteMembers: Send + Sync {
 pub struct NewMember {
     /// The member, without a label.
     pub member: SharedMember,
-    /// What was found out about it.
+    /// The facts found about it.
     pub facts: MemberFacts,
 }
 
@@ -65,7 +65,7 @@ pub struct Places {
     pub steps: Option<Arc<dyn Steps>>,
 }
 
-/// Whether a place is no path of this machine: it begins with a scheme and `://`.
+/// Whether a place is not a path of this machine: it begins with a scheme and `://`.
 #[must_use]
 pub fn is_remote(place: &Path) -> bool {
     let bytes = place.as_os_str().as_bytes();
@@ -110,11 +110,11 @@ impl Places {
         self.remote(place)?.fate(place)
     }
 
-    /// Whether the labels at two places are two objects, and no object with two names; as far as that
-    /// can be told.
+    /// Whether the labels at two places are two objects, not one object with two names, as far as
+    /// that can be determined.
     ///
     /// # Errors
-    /// When one of them cannot be looked at.
+    /// If one of them cannot be read.
     pub fn are_two_labels(&self, one: &Path, other: &Path) -> Result<bool> {
         Ok(match (self.label_mark(one)?, self.label_mark(other)?) {
             (Some(one), Some(other)) => one != other,

@@ -45,7 +45,7 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
     if !is_known || !is_comparable || other.started_ticks == 0 {
         return false;
     }
-    // Asked by a signal that is none: a process of another user may be hidden in /proc.
+    // Tested with signal 0: a process of another user may be hidden in /proc.
     let Some(pid) = i32::try_from(other.pid).ok().and_then(Pid::from_raw) else { return true };
     match test_kill_process(pid) {
         Err(Errno::SRCH) => true,
@@ -61,7 +61,7 @@ pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
     is_known && other.machine == own.machine && other.boot != own.boot
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The fields of `/proc/PID/stat` that are used here.
 struct Stat {
     started_ticks: u64,
     /// It has ended, and its parent has not waited for it; under a first process that waits for none,
@@ -75,8 +75,8 @@ impl Stat {
         Stat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The fields stand behind the name of the program, which may hold anything: the first is the
-    /// third of all, the state.
+    /// The fields follow the name of the program, which may hold anything. The first one after it
+    /// is the state, field 3.
     fn read(stat: &[u8]) -> Option<Stat> {
         let end = stat.iter().rposition(|&byte| byte == b')')?;
         let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;

@@ -1,9 +1,9 @@
 //! Memory for secrets: pages of their own, locked where the system allows it, left out of core
 //! dumps, between guard pages, and wiped when they are given back.
 //!
-//! Invariants: a secret lies in no page that holds anything else; freed memory is zeroed; a system
-//! that locks no more memory, or maps none, costs protection and never a failure. Key schedules of
-//! ciphers lie in ordinary memory.
+//! Invariants: a page that holds a secret holds nothing else. Freed memory is zeroed. A system that
+//! cannot lock or map more memory costs protection, but causes no failure. Key schedules of ciphers
+//! are in ordinary memory.
 
 use pinstripe_base::sync::lock;
 use std::fmt;
@@ -116,7 +116,7 @@ struct Arena {
 struct Region {
     data: NonNull<u8>,
     taken: Vec<bool>,
-    /// Bytes of a guard page; 0 for a region that could not be mapped and lies on the heap.
+    /// Bytes of a guard page; 0 for a region on the heap, which could not be mapped.
     guard_bytes: usize,
 }
 
@@ -147,7 +147,7 @@ impl Arena {
 }
 
 impl Region {
-    /// Makes a region of at least so many cells.
+    /// Makes a region of at least this many cells.
     fn map(cells: usize) -> Self {
         let page = rustix::param::page_size();
         let bytes = (cells * CELL_BYTES).next_multiple_of(page);
@@ -213,7 +213,7 @@ impl Region {
             }
         } else {
             let heap = std::ptr::slice_from_raw_parts_mut(self.data.as_ptr(), self.bytes());
-            // SAFETY: it was leaked as a box of so many bytes, and no secret is in it any more.
+            // SAFETY: it was leaked as a box of this length, and no secret is in it any more.
             drop(unsafe { Box::from_raw(heap) });
         }
     }

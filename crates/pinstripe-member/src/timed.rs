@@ -16,7 +16,7 @@ use super::{
 use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::Result;
 
-/// The reads of one member, as they go on.
+/// Measures the reads of one member while they run.
 #[derive(Debug, Default)]
 pub struct ReadMeter {
     in_flight: AtomicU64,

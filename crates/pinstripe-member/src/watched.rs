@@ -1,16 +1,16 @@
 //! A member with a deadline for every operation.
 //!
 //! A call that the kernel does not answer cannot be ended from outside, so it is made by a thread
-//! that can be left behind: each caller has one of the member's own threads make its call, and
-//! waits for the answer until its deadline. A member that misses one is silent from then on: every
-//! call, including those that wait, ends with [`Kind::Unanswered`] at once. What only reads may go
-//! on for weeks, and has missed no writes: there a member is asked again once a call that was left
-//! behind has succeeded ([`Patience::of_reader`]).
+//! that can be abandoned: one of the member's own threads makes the call, and the caller waits for
+//! the answer until its deadline. A member that misses one is silent from then on: every call,
+//! including those that wait, ends with [`Kind::Unanswered`] at once. A verb that only reads may
+//! run for weeks, and has missed no writes: it uses the member again once an abandoned call has
+//! succeeded ([`Patience::of_reader`]).
 //!
-//! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that one
-//! left behind touches nothing of its caller; a member has as many threads as were ever waiting for
-//! it at once, and they end with it, except those that wait for the kernel, which end with the
-//! process; the deadline starts again whenever the call reports progress ([`goes_on`]).
+//! Invariants: the arguments and buffers of a call belong to the thread that makes it, so that an
+//! abandoned thread never accesses its caller. A member has as many threads as were ever
+//! waiting for it at once; they end with it, except those that wait for the kernel, which end with
+//! the process. The deadline starts again whenever the call reports progress ([`goes_on`]).
 //!
 //! Never here: the consequences of a silent member for a verb. To a verb it is a member that fails.
 
@@ -33,7 +33,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::ranked::RankedMutex;
 use pinstripe_base::units::MIB;
 
-/// Bytes that a member has to move in a second, beside what every operation has.
+/// Bytes per second that a member must move; their time is added to every operation's deadline.
 const DATA_BYTES_PER_SECOND: u64 = MIB;
 /// The deadline of operations after an interrupt.
 const INTERRUPTED: Duration = Duration::from_millis(700);
@@ -59,8 +59,8 @@ struct Terms {
 
 impl Patience {
     /// Waits `control` for an operation, and longer for one that moves many bytes. Once
-    /// `interrupted` is set, nothing is waited for longer than most of a second. `tell` hears of
-    /// each member that did not answer, once, from any thread.
+    /// `interrupted` is set, no wait is longer than most of a second. `tell` receives each member
+    /// that did not answer, once, from any thread.
     pub fn new(
         control: Duration,
         interrupted: Arc<AtomicBool>,
@@ -69,9 +69,9 @@ impl Patience {
         Self::with(control, interrupted, Box::new(tell), None)
     }
 
-    /// The same for a verb that writes nothing: a silent member takes part again when an answer
-    /// comes that nothing waits for any more. `tell_return` hears of it, and `tell` each time it
-    /// falls silent anew.
+    /// The same for a verb that writes nothing: a silent member takes part again when an abandoned
+    /// call gets its answer. `tell_return` then receives the member, and `tell` each time it falls
+    /// silent again.
     pub fn of_reader(
         control: Duration,
         interrupted: Arc<AtomicBool>,
@@ -143,7 +143,7 @@ impl Patience {
         }
     }
 
-    /// The deadline of an operation that moves so many bytes.
+    /// The deadline of an operation that moves this many bytes.
     fn of(&self, bytes: u64) -> Duration {
         self.0.control + Duration::from_secs(bytes / DATA_BYTES_PER_SECOND)
     }

@@ -33,7 +33,7 @@ struct Slot {
     used: bool,
 }
 
-/// When a file was looked for in vain; [`Handles::keep`] wants it back.
+/// The moment of a miss; [`Handles::keep`] requires it.
 #[derive(Clone, Copy)]
 pub(super) struct Epoch(u64);
 
@@ -70,7 +70,7 @@ impl Handles {
         }
     }
 
-    /// Keeps a file for later, in the place of one that was not used for long.
+    /// Caches an open file, if full in place of one that was not used recently.
     pub fn keep(&self, name: ExtentName, file: Arc<File>, since: Epoch) {
         let mut state = self.state();
         let known = state.slots.iter().any(|slot| slot.name == name);

@@ -1,7 +1,7 @@
 //! Listing the rooms of a directory member, with lengths or without.
 //!
-//! Invariants: names are sorted; a name that is no extent's, and a thing that is no regular file, is
-//! passed over; a listing that has no end fails; an extent that is deleted meanwhile may be listed or not.
+//! Invariants: names are sorted. Names that are not an extent's, and all but regular files, are
+//! skipped. An endless listing fails. An extent that is deleted meanwhile may be listed or not.
 
 use std::io;
 

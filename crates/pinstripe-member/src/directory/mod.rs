@@ -77,9 +77,9 @@ impl DirectoryMember {
         Self::open_with(path.as_ref(), None)
     }
 
-    /// Makes an empty directory into a member: makes it if it is missing (not its parent), and
-    /// its rooms. Rooms that are there and empty are left from an attempt that did not get far.
-    /// Every change passes `steps`, but for the making of the directory itself.
+    /// Makes an empty directory into a member: creates it if it is missing (not its parent), and
+    /// its rooms. Empty rooms are the remains of an attempt that failed early. Every change passes
+    /// `steps`, except the creation of the directory itself.
     ///
     /// # Errors
     /// [`Kind::Refused`] when something is in it, with the first strange name.
@@ -209,7 +209,7 @@ impl DirectoryMember {
         };
         match opened.map_err(|error| self.failed("cannot open", name, error))? {
             Some(file) => Ok(file),
-            // Nothing, or a thing that is no regular file: `len` tells them apart.
+            // Missing, or not a regular file: `len` distinguishes them.
             None => Err(self.len(name).map_or_else(|error| error, |_| self.missing(name))),
         }
     }
@@ -267,7 +267,7 @@ impl Member for DirectoryMember {
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         let file = self.handle(name)?;
         file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
-            // The second is what the system says of offsets beyond 2^63.
+            // The system returns the second for offsets beyond 2^63.
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
                 self.too_short(name, &file, offset, buf.len())
             }

@@ -19,7 +19,7 @@ use crate::{ExtentName, Room};
 
 /// The size on a large disk: room for the marks of hundreds of snapshots.
 const MOST_BYTES: u64 = 1 << 20;
-/// The largest part of a small file system, as one in so many.
+/// The reserve is at most this fraction of a small file system: 1 in `PARTS`.
 const PARTS: u64 = 32;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -60,7 +60,7 @@ impl Tree {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => fill(&File::from(file), wanted),
             made => made.map_err(io::Error::from),
         };
-        // A part of it is no reserve, and is in the way of others.
+        // A partial reserve is useless and occupies space that others need.
         made.inspect_err(|_| {
             self.give_reserve();
         })

@@ -85,7 +85,7 @@ pub(super) fn leaf(name: ExtentName) -> String {
     }
 }
 
-/// Reads a file name back, if it is one that [`leaf`] or a temp file has.
+/// Parses a file name in the form of [`leaf`] or of a temp file.
 pub(super) fn parse_leaf(name: &[u8]) -> Option<[u8; 16]> {
     SetId::from_hex(std::str::from_utf8(name).ok()?).map(|id| id.0)
 }

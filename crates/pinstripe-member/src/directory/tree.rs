@@ -173,7 +173,7 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Makes a shelf's directory, and its parents as needed; one that exists is no error.
+    /// Creates a shelf's directory, and its parents as needed. Not an error if it exists.
     pub(crate) fn make_shelf(&self, shelf: Shelf) -> io::Result<()> {
         let Some((parent, name)) = shelf.parent() else { return Ok(()) };
         let parent = self.shelf_for_writing(parent)?;
@@ -338,7 +338,7 @@ impl Tree {
     }
 }
 
-/// Gives a temp file its final name beside the first, if the name is free.
+/// Links a temp file to its final name as well, if that name is free.
 pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io::Result<()> {
     match fs::linkat(&temp.shelf.fd, &temp.leaf, &shelf.fd, leaf, AtFlags::empty()) {
         Ok(()) => Ok(()),

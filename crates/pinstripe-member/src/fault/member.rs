@@ -22,7 +22,7 @@ pub struct FaultMember<M> {
 }
 
 impl<M: Member> FaultMember<M> {
-    /// Puts a plan before a member. The `member` keys of the plan are not looked at: see
+    /// Wraps a member with a plan of faults. The `member` keys of the plan are ignored: see
     /// [`Plan::for_member`].
     pub fn new(inner: M, plan: Plan) -> Self {
         let faults = Arc::new(Faults::new(inner.place(), plan));

@@ -1,14 +1,14 @@
 //! A power cut at any single step, and the disk as it may look afterwards.
 //!
-//! The model takes nothing for granted but what POSIX says. Bytes are durable when their file was
-//! synced, a name when its directory was. After the cut, each name that changed since its
-//! directory's last sync is what it was at any one moment since then; each file keeps its synced
-//! bytes and, of the others, all, some, none, or zeros in their place. Names are decided one by
-//! one: a rename may be seen in one directory and not in the other. Files only grow: bytes
-//! written over synced ones are outside the model.
+//! The model assumes only what POSIX guarantees. Bytes are durable when their file was synced, a
+//! name when its directory was. After the cut, each name that changed since its directory's last
+//! sync has its state of any one moment since then. Each file keeps its synced bytes, and of the
+//! others all, some, none, or zeros instead of them. Each name is decided by itself: a rename may
+//! be seen in one directory and not in the other. Files only grow: overwrites of synced bytes are
+//! outside the model.
 //!
-//! What was there before the first step counts as durable. Syncs are not passed to the disk,
-//! whose own page cache survives the test; that makes a crash test fast.
+//! Everything that existed before the first step counts as durable. Syncs are not passed to the
+//! disk, whose own page cache survives the test; that makes a crash test fast.
 
 #![allow(clippy::disallowed_methods, reason = "leaves the files of a member as a power cut could")]
 
@@ -81,8 +81,8 @@ impl PowerCut {
         Self::counting(stop_at_step, |_| true)
     }
 
-    /// The same, when so many of the steps that `is_counted` names were made: rare ones are met
-    /// as often as frequent ones.
+    /// The same, but counts only steps for which `is_counted` holds: rare steps are hit as often as
+    /// frequent ones.
     pub fn counting(
         stop_at_step: u64,
         is_counted: impl Fn(&DiskStep<'_>) -> bool + Send + Sync + 'static,
@@ -148,7 +148,7 @@ impl Books {
                 self.record(path, None, Some(Node::File(inode)));
             }
             DiskStep::Write { path, .. } => {
-                // Learns how much was durable before, if this is the first that is heard of it.
+                // The first access records how much was durable before.
                 self.node(path)?;
                 act()?;
             }
@@ -202,7 +202,7 @@ impl Books {
         Arc::new(Inode { born, content: Mutex::new(Content { synced_bytes, at }) })
     }
 
-    /// The present value of a name. A file that was there before is durable as it is.
+    /// The present value of a name. A file that existed before the first step is durable as it is.
     fn node(&mut self, path: &Path) -> io::Result<Option<Node>> {
         if let Some(inode) = self.files.get(path) {
             return Ok(Some(Node::File(inode.clone())));

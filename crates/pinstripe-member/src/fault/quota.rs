@@ -25,7 +25,7 @@ const RESERVE_BYTES: u64 = 32 << 10;
 pub struct Quota(Mutex<BTreeMap<PathBuf, u64>>);
 
 impl Quota {
-    /// Limits what a member may still take to a number of bytes, beside its reserve.
+    /// Limits the bytes that a member may still take, in addition to its reserve.
     pub fn limit(&self, member: &Path, bytes: u64) {
         let reserve = fs::OpenOptions::new().create(true).append(true).open(member.join(RESERVE));
         drop(reserve);
@@ -49,7 +49,7 @@ impl Quota {
         Arc::new(Limited { quota: Arc::clone(self), steps })
     }
 
-    /// The limited member that a path lies in.
+    /// The limited member that contains a path.
     fn member_of(&self, path: &Path) -> Option<PathBuf> {
         lock(&self.0).keys().find(|member| path.starts_with(member)).cloned()
     }

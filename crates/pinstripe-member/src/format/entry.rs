@@ -46,9 +46,10 @@ pub struct ListRow {
 /// The places of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// The chunks, in order; empty for an empty file and for everything that is no file.
+    /// The chunks, in order; empty for an empty file and for all but regular files.
     Chunks(Vec<ChunkRow>),
-    /// So many chunks that the list of them is itself in chunks.
+    /// The lists of chunks, if there are too many chunks for one entry: each list is a chunk
+    /// itself.
     Lists(Vec<ListRow>),
 }
 

@@ -9,8 +9,8 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::{SnapshotId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// The highest generation at which a mark counts on one member. A member that lies can make up any: it
-/// must not use up the generations that honest writers can put after its own.
+/// The highest generation at which a mark counts on one member. A dishonest member can forge any:
+/// it must not use up the generations that honest writers can put after its own.
 const GENERATION_OF_ONE_MAX: u32 = 1 << 30;
 
 /// Says whether a snapshot is wanted.
@@ -32,8 +32,8 @@ impl Mark {
         *hasher.finalize().as_bytes().first_chunk().expect("32 bytes have a first 16")
     }
 
-    /// Whether it counts on one member where no MAC says who put it: it says that the snapshot is kept,
-    /// and its generation is one that a store can have reached.
+    /// Whether it counts on one member where no MAC proves its origin: it says that the snapshot is
+    /// kept, and a store can have reached its generation.
     pub fn counts_on_one(&self) -> bool {
         !self.is_forgotten() && self.generation <= GENERATION_OF_ONE_MAX
     }

@@ -33,9 +33,9 @@ pub enum DeletionStep {
     Condemned(Lists),
     /// The packs of a condemnation that a session relies on.
     Ack {
-        /// Whose answer this is.
+        /// The session that answers.
         session: SessionId,
-        /// Condemned packs that it has to have.
+        /// Condemned packs that it needs.
         packs: Vec<SetId>,
     },
     /// The rest after all answers: from here on it is deleted.

@@ -7,12 +7,12 @@
 //! tables of packs
 //! head: where all of this is
 //! ```
-//! All parts but the head say of which run they are, and which of their kind: `b`, set id 16,
-//! number 4 stand before them. A head that begins with `H` demands that; one that begins with `h`
-//! is of the older form, whose parts begin with their own letter.
+//! All parts except the head begin with their run and their number among parts of their kind: `b`,
+//! set id 16, number 4. A head that begins with `H` requires that; one that begins with `h` has the
+//! older form, whose parts begin with their own letter.
 //!
-//! The range of the stripe set's index is the record of the head. All pages of a run are equally
-//! long but the last of a segment, so a page is found by arithmetic.
+//! The range of the stripe set's index is the record of the head. All pages of a run have the same
+//! length, except the last of a segment, so a page is found by arithmetic.
 //!
 //! A page is `p`, its number 4, its rows; a row has 52 bytes: chunk id 32, number of the pack in
 //! the run's tables 4, where the record begins in the pack 4, its length 4, where the chunk begins
@@ -140,11 +140,11 @@ pub struct Page {
 }
 
 impl Page {
-    /// Takes the body of page `number` of a run with so many packs.
+    /// Decodes the body of page `number` of a run with this number of packs.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is another page, its ids descend or
-    /// a row is impossible.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) if it is not this page, its ids
+    /// descend or a row is impossible.
     pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
         let mut reader = Reader::new(body, "page of an index run");
         if reader.u8()? != b'p' {
@@ -207,7 +207,7 @@ impl Page {
     }
 }
 
-/// The part of a segment that a reader keeps beside its filter.
+/// The part of a segment that a reader keeps in memory with its filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fences {
     /// First eight bytes of each page's first id.
@@ -279,7 +279,7 @@ pub struct RunPack {
     pub data: u8,
     /// Further extents, P.
     pub parity: u8,
-    /// It is gone, and with it chunks that nothing but snapshots speaks of: rows of it are none.
+    /// It is lost, and some of its chunks are named by snapshots only: it has no rows.
     pub is_lost: bool,
     /// Bytes of its records.
     pub bytes: u64,

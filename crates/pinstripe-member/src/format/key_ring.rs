@@ -1,9 +1,9 @@
 //! Key rings and key slots: the store's secrets, sealed, and the ways to open them.
 //!
-//! A ring holds the secrets ([`Keys`](super::keys::Keys)) sealed under a random root key; there
-//! is one per generation, under a name that follows from the generation, so that of two rotations
-//! at once one wins. A slot holds a root key wrapped under a password or a key file. A ring counts
-//! only when a slot speaks of it: slots are put first, the ring is the commit.
+//! A ring holds the secrets ([`Keys`](super::keys::Keys)) sealed under a random root key. There is
+//! one per generation, under a name that follows from the generation, so that one of two concurrent
+//! rotations wins. A slot holds a root key wrapped under a password or a key file. A ring counts
+//! only if a slot names it: slots are put first, the ring is the commit.
 //!
 //! ```text
 //! ring (object of kind 2, version 3)          slot (object of kind 4)
@@ -128,7 +128,7 @@ impl KeyRing {
         name
     }
 
-    /// The bytes that the seal authenticates beside the secrets.
+    /// The bytes that the seal authenticates in addition to the secrets.
     pub fn context(&self) -> Vec<u8> {
         let mut out = self.identity();
         self.chain.iter().flatten().for_each(|mac| out.extend_from_slice(mac));
@@ -196,7 +196,7 @@ pub struct KeySlot {
 }
 
 impl KeySlot {
-    /// The bytes that the wrapping authenticates beside the root key: everything before it.
+    /// The bytes that the wrapping authenticates in addition to the root key: everything before it.
     pub fn context(&self) -> Vec<u8> {
         let (way, costs) = match self.way {
             SlotWay::Password(costs) => (1, costs),

@@ -96,7 +96,7 @@ impl Keys {
         envelope::close_version(Object::Keys, 1, &body)
     }
 
-    /// Reads framed keys that stand in the clear.
+    /// Decodes framed keys that are not sealed.
     ///
     /// # Errors
     /// Those of [`envelope::open_version`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a

@@ -36,7 +36,7 @@ pub struct StoreConfig {
     pub created_seconds: i64,
     /// The seal of records and snapshots.
     pub encryption: Encryption,
-    /// Whose gear table cuts content.
+    /// The gear table that cuts content.
     pub chunker: Chunker,
     /// The padding of sealed records.
     pub padding: Padding,
@@ -82,7 +82,7 @@ setting!(
 );
 
 setting!(
-    /// Whose gear table cuts content.
+    /// The gear table that cuts content.
     Chunker, "chunker",
     /// One that follows from the store's secrets.
     Keyed = 0 "keyed",
@@ -126,7 +126,7 @@ pub struct MemberRow {
     pub state: MemberState,
     /// Last known place: raw path bytes.
     pub place: Vec<u8>,
-    /// What was found out about it when it joined; nothing before version 4 of the label.
+    /// The facts found when it joined; empty before version 4 of the label.
     pub facts: MemberFacts,
 }
 
@@ -254,7 +254,7 @@ impl Label {
         if self.format > Format::V1 {
             writer.u8(self.format as u8);
         }
-        // Where nothing was found out, programs that know of no facts read it as well.
+        // A label without facts keeps the version that older programs read.
         let has_facts = self.format > Format::V1 && self.table.has_facts();
         self.table.encode(&mut writer, has_facts);
         let version = match self.format {

@@ -29,7 +29,7 @@ pub struct Stat {
     pub gid: u32,
     /// Hard links to it.
     pub links: u64,
-    /// Device number of the file system it lies on.
+    /// Device number of its file system.
     pub device: u64,
     /// Inode number there.
     pub inode: u64,
@@ -48,8 +48,8 @@ pub struct Stat {
 /// A replacement for the system's answers, set by a test.
 static TELLER: OnceLock<fn(Stat) -> Stat> = OnceLock::new();
 
-/// Lets a test say what file systems answer as they like, in the whole process and for good:
-/// numbers and times of inodes. What it says of what it said must be the same.
+/// Replaces the inode numbers and times that file systems choose, in the whole process and for
+/// good. Applied to its own result, `teller` must return the same.
 pub fn be_told_by(teller: fn(Stat) -> Stat) {
     TELLER.get_or_init(|| teller);
 }
@@ -105,7 +105,7 @@ impl Metadata {
         self.xattrs.iter().any(|(name, _)| name == LABEL)
     }
 
-    /// The part of `stat` that is restored, with the attributes that were read beside it.
+    /// The part of `stat` that is restored, with the extended attributes.
     pub fn new(stat: &Stat, xattrs: XattrList) -> Self {
         Metadata {
             kind: stat.kind,

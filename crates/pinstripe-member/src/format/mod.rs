@@ -1,8 +1,8 @@
-//! Bytes on members and the structs they stand for: one file per object kind.
+//! The on-disk formats of members and the structs that they encode: one file per object kind.
 //!
-//! Every number is little-endian, every object opens with a magic and a version, and a feature
-//! flag that this version does not know is refused, never skipped. Decoding never panics and
-//! never allocates by a length that it has not checked against the bytes at hand.
+//! Every number is little-endian, every object begins with a magic and a version, and a feature
+//! flag that this version does not know is refused, never skipped. Decoding never panics and checks
+//! every length against the available bytes before it allocates.
 
 pub mod entry;
 pub mod envelope;

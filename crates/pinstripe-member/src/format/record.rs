@@ -57,7 +57,7 @@ pub const CHUNK_ROW_BYTES: usize = ChunkId::LEN + 4;
 pub const RECORD_MAX_RAW_BYTES: u32 = 64 << 20;
 /// Most chunks a record may claim.
 pub const RECORD_MAX_CHUNKS: u32 = 1 << 16;
-/// Most bytes that a seal adds to a record beside padding: blob head, inner head, tag.
+/// Most bytes that a seal adds to a record in addition to padding: blob head, inner head, tag.
 pub(crate) const SEAL_MAX_BYTES: u64 = 64;
 
 const MAGIC: &[u8; 4] = b"psRC";
@@ -81,7 +81,7 @@ byte_enum! {
 }
 
 impl RecordKind {
-    /// Whether its stored bytes are chunks, which stand in the table; else they are an index.
+    /// Whether its stored bytes are chunks, listed in its table; else they are an index.
     pub fn has_chunks(self) -> bool {
         matches!(self, RecordKind::Data | RecordKind::Tree)
     }
@@ -161,8 +161,8 @@ pub fn write_head(
     fill_sums(&mut out[start..], sum);
 }
 
-/// The beginning of a record's head, up to the checksums. Of a sealed record only the kind and
-/// the length of the stored bytes are told.
+/// The beginning of a record's head, up to the checksums. A sealed record's has only the kind and
+/// the length of the stored bytes.
 pub fn clear_head(head: &RecordHead, seal: Encryption) -> [u8; RECORD_SEALED_HEAD_BYTES] {
     let (codec, raw_bytes, count) = match seal {
         Encryption::None => (head.codec, head.raw_bytes, head.chunks.len() as u32),

@@ -1,9 +1,9 @@
 //! The state of scrubbing: one small object, of one size for any store.
 //!
-//! Stripe sets are told apart by the first byte of their ids only, which are random: 256 shares of
-//! the store, each with the time at which its last verification *began*, so that nothing in it was
-//! looked at before that. A cursor says how far the round at hand has come. Times are for people;
-//! nothing is decided by them.
+//! Stripe sets are grouped by the first byte of their random ids: 256 shares of the store, each
+//! with the time at which its last verification *began*, so that everything in it was read after
+//! that. A cursor records the position of the current round. Times are for people; nothing is
+//! decided by them.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
@@ -42,7 +42,7 @@ pub struct ScrubState {
 }
 
 impl ScrubState {
-    /// Of a store that was never scrubbed.
+    /// The state of a store that was never scrubbed.
     pub fn new(store: StoreId) -> Self {
         let shares = vec![ScrubShare::default(); SHARES];
         // Behind the last id there may be, so that the first one is next.

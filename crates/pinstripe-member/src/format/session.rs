@@ -75,10 +75,9 @@ pub struct Session {
 /// Bytes of the id of a session with heartbeats that are drawn; the others follow from them.
 pub(crate) const DRAWN_BYTES: usize = 12;
 
-/// The id of a session whose writer puts heartbeats while it is at work, from what was drawn for
-/// it: its last 4 bytes are a hash of the others. Sessions of earlier versions, whose ids are drawn
-/// whole, pass for one of these once in 2^32 times; such a one can then be ended while it is at work,
-/// as any session can.
+/// The id of a session whose writer puts heartbeats, made from random bytes: its last 4 bytes are a
+/// hash of the others. Ids from earlier versions are entirely random and have this form once in
+/// 2^32 times; such a session can be ended while its writer runs, as any session can.
 pub fn id_with_heartbeats(drawn: [u8; DRAWN_BYTES]) -> SessionId {
     let mut id = [0; SessionId::LEN];
     id[..DRAWN_BYTES].copy_from_slice(&drawn);

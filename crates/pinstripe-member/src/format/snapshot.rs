@@ -72,12 +72,12 @@ pub enum SnapshotContent<'a> {
     Sealed(Encryption, &'a [u8]),
 }
 
-/// The bytes that a seal of a snapshot authenticates beside its content.
+/// The bytes that a seal of a snapshot authenticates in addition to its content.
 pub fn seal_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"snapshot".as_slice(), &store.0, &id.0].concat()
 }
 
-/// The bytes that a seal of a checkpoint authenticates beside its content.
+/// The bytes that a seal of a checkpoint authenticates in addition to its content.
 pub fn checkpoint_context(store: StoreId, id: SnapshotId) -> Vec<u8> {
     [b"checkpoint".as_slice(), &store.0, &id.0].concat()
 }
@@ -182,7 +182,7 @@ impl Snapshot {
         body
     }
 
-    /// Reads a framed snapshot that stands in the clear.
+    /// Decodes a framed snapshot that is not sealed.
     ///
     /// # Errors
     /// Those of [`parse`]; [`Kind::Locked`] for a sealed one.

@@ -163,7 +163,7 @@ pub struct Trailer {
     pub logical_bytes: u64,
     /// The place of the record index in the logical run; `0..0` when there is none.
     pub index: Range<u64>,
-    /// Of every strip, row by row, in each row by slot.
+    /// The checksums of all strips, row by row, in each row by slot.
     pub checksums: Vec<Checksum>,
 }
 
@@ -240,7 +240,7 @@ impl Trailer {
 pub struct Footer {
     /// Length of the trailer, which ends where the footer begins.
     pub trailer_bytes: u64,
-    /// Of the whole trailer.
+    /// The checksum of the trailer.
     pub checksum: Checksum,
     /// The first eight bytes of the set id: a stray extent is known by its last sector alone.
     pub set_prefix: [u8; 8],

@@ -6,10 +6,10 @@
 //! sparse:  GNU's version 1.0: the content begins with a map of its runs, padded to 512, then data
 //! end:     two blocks of zeros, then zeros to 10,240
 //! ```
-//! Invariants: whatever does not fit the old fields exactly stands in an extended header: long
+//! Invariants: a value that does not fit the old fields exactly is in an extended header: long
 //! names, names beyond ASCII, nanoseconds, times before 1970, large numbers, extended attributes.
-//! Names are bytes; where they are not UTF-8, the header says so (`hdrcharset=BINARY`). Owners are
-//! numbers, never names. Written only: nothing here reads an archive.
+//! Names are bytes; if they are not UTF-8, the header says so (`hdrcharset=BINARY`). Owners are
+//! numbers, never names. Nothing here reads an archive.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub struct TarEntry<'e> {
     pub meta: &'e Metadata,
     /// The target of a symlink.
     pub target: &'e [u8],
-    /// The earlier name in the archive of which this is another.
+    /// The earlier name in the archive that this one is a hard link to.
     pub link_to: Option<&'e [u8]>,
     /// Length of a file.
     pub size_bytes: u64,
@@ -37,7 +37,7 @@ pub struct TarEntry<'e> {
 }
 
 impl TarEntry<'_> {
-    /// All that stands before the content: headers, and the map of a sparse file.
+    /// Everything before the content: headers, and the map of a sparse file.
     pub fn head(&self) -> Vec<u8> {
         let mut records = Records::default();
         let map = self.sparse.map(|runs| sparse_map(runs, self.size_bytes));
@@ -161,8 +161,8 @@ fn fits_plainly(text: &[u8], bytes: usize) -> bool {
     text.len() <= bytes && text.is_ascii()
 }
 
-/// The map before a sparse file's data: how many runs, then offset and length of each. A hole at
-/// the end is told by an empty run there.
+/// The map before a sparse file's data: number of runs, then offset and length of each. An empty
+/// run at the end marks a trailing hole.
 fn sparse_map(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     let has_end = runs.last().is_none_or(|run| run.end < size);
     let end = has_end.then_some(size..size);
@@ -175,7 +175,7 @@ fn sparse_map(runs: &[Range<u64>], size: u64) -> Vec<u8> {
     map
 }
 
-/// The name that a reader sees who knows nothing of sparse files.
+/// The name for readers that do not support sparse files.
 fn sparse_name(path: &[u8]) -> Vec<u8> {
     let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     [&path[..at], b"GNUSparseFile.0/", &path[at..]].concat()
@@ -261,13 +261,13 @@ impl Header {
         header
     }
 
-    /// Puts a name there; one that is too long is cut off, and stands whole in a record.
+    /// Writes a name to a field; a name that is too long is truncated, and complete in a record.
     fn text(&mut self, field: Field, text: &[u8]) {
         let text = &text[..text.len().min(field.len())];
         self.0[field][..text.len()].copy_from_slice(text);
     }
 
-    /// Puts a number there; one that is too large becomes the largest, and stands in a record.
+    /// Writes a number to a field; one that is too large becomes the largest, and is in a record.
     fn number(&mut self, field: Field, number: u64) {
         let digits = field.len() - 1;
         let text = format!("{:0digits$o}", number.min(octal_max(field.clone())));

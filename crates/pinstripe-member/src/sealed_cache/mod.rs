@@ -43,9 +43,9 @@ const BYTES_MIN: u64 = 16 * MIB;
 const SEGMENTS: u64 = 16;
 const SEGMENT_MIN: u64 = MIB;
 const SEGMENT_MAX: u64 = 16 * MIB;
-/// A cell counts as so many bytes at least: so that rows, which are held in memory, are few.
+/// A cell counts as at least this many bytes. This limits the rows, which are held in memory.
 const CELL_COST_MIN: u64 = 4096;
-/// What is found in this part of the segments, the oldest, is written anew.
+/// A cell found in the oldest 1 of `OLD_PART` segments is written again.
 const OLD_PART: usize = 4;
 
 /// Names a cell.
@@ -70,7 +70,7 @@ impl CacheKey {
 pub struct CacheCounts {
     /// Cells that were found.
     pub found: u64,
-    /// Cells that were looked for in vain.
+    /// Lookups that found no cell.
     pub missed: u64,
     /// Cells that were put.
     pub stored: u64,

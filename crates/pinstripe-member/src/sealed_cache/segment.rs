@@ -104,7 +104,7 @@ fn header(store: StoreId) -> Vec<u8> {
     out
 }
 
-/// The rows of a segment of this store, but for damaged ones; the last of a key counts.
+/// The rows of a segment of this store, without damaged ones. The last row of a key counts.
 pub fn read_rows(path: &Path, store: StoreId) -> Option<Vec<([u8; 16], CellRow)>> {
     if fs::metadata(path).ok()?.len() > ROWS_MAX_BYTES {
         return None;
@@ -132,7 +132,7 @@ impl Cells {
     pub fn read(&self, key: &[u8; 16], row: CellRow) -> Option<Vec<u8>> {
         let file = self.file.get_or_init(|| File::open(&self.path).ok()).as_ref()?;
         let end = row.offset + CELL_HEAD_BYTES + u64::from(row.bytes);
-        // A length that lies sizes no buffer.
+        // A forged length must not size a buffer.
         if file.metadata().ok()?.len() < end {
             return None;
         }
@@ -145,7 +145,7 @@ impl Cells {
     }
 }
 
-/// New segments that are tried, while others look at them at the wrong moment.
+/// Attempts to create a segment while other processes read it before it is locked.
 const CREATE_TRIES: usize = 8;
 
 /// A segment that this process appends to, and no other does.

@@ -72,7 +72,7 @@ impl Lane {
         self.silent.load(Ordering::Acquire)
     }
 
-    /// Has a thread do `work`, which moves so many bytes, and waits for its result.
+    /// Has a thread do `work`, which moves this many bytes, and waits for its result.
     ///
     /// # Errors
     /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; those
@@ -101,7 +101,7 @@ impl Lane {
         self.wait(&call, &pulse, bytes)
     }
 
-    /// Waits for the answer; a panic of the call goes on here.
+    /// Waits for the answer; a panic of the call continues in the caller.
     fn wait<T>(&self, call: &Call<Result<T>>, pulse: &AtomicU64, bytes: u64) -> Result<T> {
         let mut since: Option<(Instant, u64, bool)> = None;
         loop {

@@ -29,7 +29,7 @@ pub struct RunHead {
     pub rows: u64,
     /// Rows whose chunk has another row: chunks that were stored more than once.
     pub duplicates: u64,
-    /// Length of the record of a page, but for the last of a segment.
+    /// Length of the record of every page except the last of a segment.
     pub page_bytes: u32,
     /// Segments, in the order of their ids.
     pub segments: Vec<SegmentPlace>,

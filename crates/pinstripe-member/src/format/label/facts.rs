@@ -1,5 +1,5 @@
-//! What was found out about a member when it joined: by trying, since what endpoints say of
-//! themselves differs from what they do. It stands in the table, so that all hosts go by the same.
+//! Facts about a member, found by tests when it joined, since endpoints do not always do what they
+//! announce. The table of members has them, so that all hosts use the same.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};
@@ -8,15 +8,15 @@ use pinstripe_base::wire::{Reader, Writer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemberAbility {
-    /// Of several that make one object one wins.
+    /// One of several concurrent creations of an object wins.
     CreateIfAbsent = 0,
-    /// A listing shows what was put before it.
+    /// A listing shows every object that was put before it.
     ListAfterPut = 1,
-    /// A listing does not show what was deleted before it.
+    /// A listing omits every object that was deleted before it.
     ListAfterDelete = 2,
     /// The end of an object can be read without its length.
     RangesFromTheEnd = 3,
-    /// What is deleted or replaced stays as an old version.
+    /// A deleted or replaced object stays as an old version.
     Versions = 4,
     /// Objects can be put so that they cannot be deleted for a while.
     ObjectLock = 5,
@@ -60,13 +60,13 @@ pub struct Retention {
     pub is_compliance: bool,
 }
 
-/// What is known of a member. By default nothing is: so it is of directories, and of members that
-/// joined before this was kept.
+/// The facts about a member. The default has none, as directories do, and members that joined
+/// before facts were stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemberFacts {
     tried: u32,
     able: u32,
-    /// What is put on it is kept for so long.
+    /// The time for which objects put on it cannot be deleted.
     pub retention: Option<Retention>,
 }
 
