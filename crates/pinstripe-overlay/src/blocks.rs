@@ -29,7 +29,7 @@ pub(crate) fn small_lengths(is_local: bool, has_cache: bool) -> &'static [u64] {
     }
 }
 
-/// The bytes of a block. Who holds the unit that has them keeps it in the budget.
+/// The bytes of a block. The unit that holds them keeps them in the budget.
 pub(crate) type Block = Arc<Vec<u8>>;
 
 /// Names a block.
@@ -38,12 +38,12 @@ pub(crate) struct BlockKey {
     pub(crate) inode: u64,
     /// Its offset in the file.
     pub(crate) at: u64,
-    /// Its length, but for the last one of a file.
+    /// Its length; the last block of a file is shorter.
     pub(crate) bytes: u64,
 }
 
 impl BlockKey {
-    /// The block of so many bytes that has an offset of a file.
+    /// The block of this length that contains an offset of a file.
     pub(crate) fn of(inode: u64, offset: u64, bytes: u64) -> Self {
         BlockKey { inode, at: offset / bytes * bytes, bytes }
     }

@@ -43,7 +43,7 @@ pub struct SourceUsage {
 }
 
 impl CallPool {
-    /// A pool of at most so many threads, started when they are needed.
+    /// A pool of at most `threads_max` threads, started when they are needed.
     pub(crate) fn new(threads_max: usize, deadline: Duration) -> Self {
         CallPool {
             threads: CallThreads::new(threads_max, "source"),

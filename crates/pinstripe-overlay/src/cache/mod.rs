@@ -5,11 +5,12 @@
 //! DIR/cells   the cells, of 64 KiB each
 //! ```
 //! The key of a cell is a hash of the source's name, the path, the version of the content and the
-//! place in it: a file that changed is never found. Which cells are given up goes by clock.
+//! place in it: cells of a changed file are never found. Eviction is by the clock algorithm.
 //!
-//! Invariants: what is given out has the checksum of its row, and the row has its own; so nothing is
-//! ever synced, and after a power cut cells that did not reach the disk are not found. One process
-//! uses a directory at a time. A failure never fails a read: the cache is then used less.
+//! Invariants: bytes are returned only if they match the checksum in their row; the row has a
+//! checksum, too. So nothing is ever synced, and after a power cut cells that did not reach the
+//! disk are not found. One process uses a directory at a time. A failure never fails a read: the
+//! cache is then used less.
 
 #![allow(clippy::disallowed_methods, reason = "keeps blocks in files of its own")]
 
@@ -79,7 +80,7 @@ pub struct CacheUsage {
     pub bytes: u64,
     /// Bytes that were found in it.
     pub found: u64,
-    /// Bytes that were looked for in vain.
+    /// Bytes that were requested and not found.
     pub missed: u64,
     /// Bytes that were put into it.
     pub stored: u64,
@@ -239,7 +240,7 @@ impl BlockCache {
         for (slot, row) in rows {
             let (cell, behind) = rest.split_at(row.bytes as usize);
             if checksum(cell) != row.sum {
-                // Or the cell was given to another block since: then it is none of its row's fault.
+                // If the cell was given to another block meanwhile, the row is not damaged.
                 let is_damaged = self.slots.lock().drop_damaged(*slot, row);
                 self.counts.damaged.fetch_add(is_damaged.into(), Ordering::Relaxed);
                 return false;
@@ -262,7 +263,7 @@ impl BlockCache {
     }
 }
 
-/// Whether a cell lies behind another one.
+/// Whether the cell `next` follows the cell `one`.
 fn is_next(one: u32, next: u32) -> bool {
     one.checked_add(1) == Some(next)
 }

@@ -12,7 +12,8 @@ pub trait Stand {
 
     /// Opens the source.
     fn open(&self) -> Self::Source;
-    /// Writes a file, whose directories need not be there yet. A change of one that is there shows.
+    /// Writes a file and creates missing directories. A change of an existing file changes its
+    /// version.
     fn write(&self, path: &str, content: &[u8]);
     /// Removes a file.
     fn remove(&self, path: &str);

@@ -25,7 +25,7 @@ use pinstripe_io::beneath::{Resolver, check_relative, failure, magic_path, shown
 use pinstripe_io::descriptors::{self, Keeper};
 use pinstripe_io::file_tree::FileKind;
 
-/// The longest read that the kernel is told not to read beyond of: what comes next was not foreseen.
+/// The longest read for which the kernel's read-ahead is disabled: the next read was not foreseen.
 const SCATTERED_BYTES: u64 = 64 << 10;
 /// Files that stay open for their next read.
 const OPEN_MAX: usize = 64;
@@ -83,7 +83,7 @@ impl DirectorySource {
     /// Opens a directory.
     ///
     /// # Errors
-    /// As the system says, [`Kind::Usage`] for what is no directory.
+    /// The error of the system; [`Kind::Usage`] if it is not a directory.
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
@@ -287,7 +287,7 @@ impl RangeSource for DirectorySource {
     }
 }
 
-/// Appends the bytes of a range, all of which must be there.
+/// Appends the bytes of a range. A file that ends before the range does is an error.
 fn append(file: &File, range: Range<u64>, out: &mut Vec<u8>) -> std::io::Result<()> {
     out.reserve((range.end - range.start) as usize);
     let mut at = range.start;

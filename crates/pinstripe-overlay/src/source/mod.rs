@@ -1,8 +1,8 @@
-//! The seam behind which the files are: listed, described and read by ranges.
+//! The interface to the source of the files: they are listed, described and read by ranges.
 //!
 //! A path is relative, with slashes between names; the root is the empty path. Content has a
-//! version: what a source says of a file so that a change shows. Calls come from many threads at
-//! once and may take long. Implementations pass `conformance.rs`.
+//! version: source metadata that differs after a change. Calls come from many threads at once and
+//! may take long. Implementations pass `conformance.rs`.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -66,7 +66,7 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The names in a directory, without "." and "..", in any order.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is there; [`Kind::Usage`] for what is no directory.
+    /// [`Kind::NotFound`] if the path does not exist; [`Kind::Usage`] if it is not a directory.
     fn list(&self, path: &[u8]) -> Result<Vec<ListedName>>;
 
     /// Appends to `out` the bytes of a range that ends within the file.
@@ -108,7 +108,7 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for what is none.
+    /// [`Kind::Usage`] if it is not a symbolic link.
     fn target(&self, path: &[u8]) -> Result<Vec<u8>>;
 
     /// Extended attributes: names and values.

@@ -35,9 +35,9 @@ pub use status::{FileReaders, OverlayStatus};
 
 /// Blocks ahead of one stream.
 const WINDOW: u32 = 64;
-/// Threads that wait for the source for readers, beside those for read-ahead.
+/// Threads that wait for the source on behalf of readers, in addition to those for read-ahead.
 const DEMAND_THREADS: usize = 64;
-/// Kinds of problems that are told; further ones are not.
+/// The most distinct problems that are reported.
 const TOLD_MAX: usize = 1000;
 
 /// Options of an overlay.
@@ -81,11 +81,11 @@ impl Piece {
 }
 
 impl<S: RangeSource> OverlayTree<S> {
-    /// The tree of a source, of which blocks are kept in `cache` if there is one. Problems are told
-    /// to `monitor`, each kind once.
+    /// The tree of a source, whose blocks are kept in `cache` if there is one. Problems are
+    /// reported to `monitor`, each distinct one once.
     ///
     /// # Errors
-    /// When the root of the source cannot be looked at; [`Kind::Usage`] when it is no directory.
+    /// If the root of the source cannot be read; [`Kind::Usage`] if it is not a directory.
     pub fn new(
         source: S,
         cache: Option<BlockCache>,
@@ -134,8 +134,8 @@ impl<S: RangeSource> OverlayTree<S> {
         answer.and_then(|answer| answer).inspect_err(|error| self.tell(error))
     }
 
-    /// Reports a problem of the source once. What is gone or has changed is none, nor is a name that
-    /// no file of it can have.
+    /// Reports a problem of the source once. Missing and changed files are not problems, nor are
+    /// names that no file of the source can have.
     fn tell(&self, error: &Error) {
         let is_none = matches!(
             error.kind(),
@@ -230,8 +230,8 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
-    /// The block in which a read goes on: the smallest one that holds all of it, unless a larger one
-    /// was foreseen.
+    /// The block from which a read is served: the smallest one that contains the range, unless a
+    /// larger one was prefetched.
     fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
         let of = |bytes| BlockKey::of(inode, range.start, bytes);
         let is_there = |key: &BlockKey| self.runner.found(key) != Presence::Absent;
@@ -261,7 +261,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
 
     fn node(&self, inode: u64) -> Result<Node> {
         let node = self.get(inode)?;
-        // Of everything else the number says what it was like.
+        // Any other node is described as it was when its number was given out.
         if !node.is_directory() {
             return Ok(node_of(inode, &node.entry));
         }
