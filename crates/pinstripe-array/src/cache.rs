@@ -31,7 +31,7 @@ use dirty::Spare;
 use super::geometry::{Shape, Span, Spot};
 use super::runs::{RunBytes, Runs};
 
-/// Ages that mean nothing and may stay, beside as many as rows gather.
+/// Stale ages that may remain, in addition to one per gathering row.
 const AGES_SPARE: usize = 64;
 
 /// All rows with something that is not on the members.
@@ -143,7 +143,7 @@ impl Cache {
         })
     }
 
-    /// Memory for so many bytes, to be filled without the lock around the cache.
+    /// Memory for this many bytes, to be filled without the lock around the cache.
     pub fn memory(&mut self, bytes: usize) -> Vec<u8> {
         self.spare.take(RunBytes::room(bytes))
     }
@@ -221,7 +221,7 @@ impl Cache {
         rows
     }
 
-    /// When the first byte came of what gathers longest.
+    /// The time of the oldest first byte among gathering rows.
     pub fn oldest(&self) -> Option<Duration> {
         self.ages.front().map(|(since, _)| *since)
     }

@@ -37,8 +37,8 @@ pub(crate) struct ComputedBytes {
 
 const PAGE: usize = 4096;
 
-/// Memory of which some is used. Its initial content is undefined, and so is what it holds after a
-/// further [`reserve`](Buffer::reserve).
+/// Memory that is used in part. Its content is undefined at first, and after a further
+/// [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -55,7 +55,7 @@ impl Buffer {
         at
     }
 
-    /// Bytes before the first page: what is whole blocks goes to a disk as it lies.
+    /// Bytes before the first page: aligned blocks are written to a disk without a copy.
     fn pad(&self) -> usize {
         (self.bytes.as_ptr() as usize).wrapping_neg() % PAGE
     }
@@ -84,8 +84,8 @@ pub struct Operation<'a> {
     pub read: &'a [u8],
     /// By transfer of the plan's reads, the offset of its bytes in `read`.
     pub reads_at: &'a [usize],
-    /// By transfer of the plan's writes, the offset at which it is made; `None` where a run holds
-    /// it whole.
+    /// By transfer of the plan's writes, the offset of its computed bytes; `None` if one run has
+    /// all of them.
     pub makes_at: &'a [Option<usize>],
 }
 

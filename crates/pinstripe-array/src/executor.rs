@@ -2,7 +2,7 @@
 
 use pinstripe_base::each;
 
-/// Kinds of tasks, by which an executor learns how long they take.
+/// Kinds of tasks. An executor measures the time of each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TaskKind {

@@ -6,7 +6,7 @@
 //!   member offset: the stripe of md;
 //! - level 0: a chunk on each member;
 //! - levels 1 and 10: **one** chunk with its copies, which depends on no other chunk. The copies
-//!   lie on different members, with far and offset layouts at different member offsets.
+//!   are on different members, with far and offset layouts at different member offsets.
 //!
 //! Member offsets count from where a member's data begins; the areas before belong to a format.
 
@@ -58,7 +58,7 @@ pub struct Spot {
     pub offset: u32,
 }
 
-/// A run of user bytes that lies in one chunk.
+/// A run of user bytes within one chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     /// The row.
@@ -83,14 +83,14 @@ pub struct Held {
 }
 
 impl ArrayGeometry {
-    /// An array of `members` members, each of which has at least `member_bytes` bytes for data.
+    /// An array of `members` members with at least `member_bytes` bytes for data each.
     ///
     /// `chunk_bytes` is a power of two from 4 KiB to 64 MiB. Level 1 has no chunks of its own:
     /// there it is only how much is planned at once.
     ///
     /// # Errors
-    /// [`Kind::Usage`] with what to choose instead: too few members for the level or its copies,
-    /// too many, a chunk or a layout that is none, members that hold not a single chunk.
+    /// [`Kind::Usage`] with an advice: too few members for the level or its copies, too many, an
+    /// invalid chunk or layout, or members that are smaller than one chunk.
     pub fn new(
         level: Level,
         members: usize,
@@ -195,7 +195,7 @@ impl ArrayGeometry {
         (self.data() as u64) << self.chunk_shift
     }
 
-    /// Whether all that this geometry has lies in the other one at the same place: they may differ in
+    /// Whether the other geometry has all content of this one at the same place: they may differ in
     /// the length of members, but not in the distance of far copies.
     pub(crate) fn lies_as_in(&self, other: &ArrayGeometry) -> bool {
         let alike = ArrayGeometry {
@@ -217,7 +217,7 @@ impl ArrayGeometry {
         self.capacity
     }
 
-    /// Bytes of each chunk of a row: a whole chunk, but for the end of a mirror.
+    /// Bytes of each chunk of a row: a full chunk, except at the end of a mirror.
     pub(super) fn row_len(&self, row: u64) -> u32 {
         let left = self.capacity.saturating_sub(row.saturating_mul(self.row_bytes()));
         left.min(self.chunk_bytes().into()) as u32
@@ -250,8 +250,8 @@ impl ArrayGeometry {
         range.start / row_bytes..range.end.min(self.capacity).div_ceil(row_bytes)
     }
 
-    /// Cuts a range of user bytes into what lies in one chunk each, in order. Bytes beyond the
-    /// capacity are passed over.
+    /// Splits a range of user bytes at chunk boundaries, in order. Bytes beyond the capacity are
+    /// ignored.
     pub fn spans(&self, range: Range<u64>) -> impl Iterator<Item = Span> + use<> {
         let geometry = *self;
         let end = range.end.min(self.capacity);
@@ -345,7 +345,8 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
         && far > 1
         && !members.is_multiple_of(near.into())
     {
-        // Near copies that run off the last member would lie on the offset copies of their row.
+        // Near copies that continue after the last member would overlap the offset copies of their
+        // row.
         return Err(Error::new(Kind::Usage, format!("copies of {layout} would overlap"))
             .expected(format!("a multiple of {near} members"), members)
             .advice("choose another number of members, or far copies"));
@@ -353,8 +354,8 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     Ok(())
 }
 
-/// Rows and stride of level 10 on members of so many chunks, as `calc_sectors` and `raid10_size` of
-/// drivers/md/raid10.c have them.
+/// Rows and stride of level 10 on members of `member_chunks` chunks, as in `calc_sectors` and
+/// `raid10_size` of drivers/md/raid10.c.
 fn copied_rows(copies: Copies, members: u8, member_chunks: u64) -> Result<(u64, u64)> {
     let (near, far) = (u64::from(copies.near), u64::from(copies.far));
     let members = u64::from(members);

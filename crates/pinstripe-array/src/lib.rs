@@ -1,9 +1,9 @@
 //! A RAID of levels 0, 1, 4, 5, 6 and 10 in user space.
 //!
-//! [`geometry`] says where every byte lies, [`plan`] what to read, compute and write for a row.
+//! [`geometry`] gives the place of every byte, [`plan`] the reads, computation and writes of a row.
 //! Neither sees a byte of data: all is arithmetic on numbers and ranges, so that every case can be
-//! tested without a disk. [`compute`] carries plans out on bytes; [`cache`] and [`sums`] hold what
-//! members do not have yet; [`engine`] puts it there.
+//! tested without a disk. [`compute`] carries plans out on bytes. [`cache`] and [`sums`] hold the
+//! content that members do not have yet; [`engine`] writes it to them.
 //!
 //! Words: a *row* is planned and written as one: with parity, one chunk on each member at one
 //! member offset. A *shard* is one of its chunks, data in the order of user bytes, then P, then Q;

@@ -10,15 +10,15 @@ pub(crate) const DATA_LOG_BYTES: u64 = 256 * KIB;
 pub const LONG_WRITE_BYTES: usize = 128 << 10;
 /// Default for how long a row of an array may gather.
 pub const DEADLINE: std::time::Duration = std::time::Duration::from_millis(20);
-/// Default for the bytes of each member per second that pending work moves beside other input and
-/// output.
+/// Default for the bytes of each member per second that pending work moves while the array is in
+/// use.
 pub(crate) const SPEED_MIN: u64 = 10 * MIB;
 /// Threads that move bytes to and from members of an array at once, where these are slow.
 pub const THREADS: usize = 16;
 /// Reads of an array from this length on are carried out by several threads, where members are
 /// slow.
 pub(crate) const LONG_READ: usize = 256 << 10;
-/// Bytes of each member that a slice of an array's pending work moves, beside users.
+/// Bytes of each member that a slice of an array's pending work moves while the array is in use.
 pub const STEP_BYTES: u64 = 2 * MIB;
 /// The same where work is behind its minimum.
 pub(crate) const LATE_STEP_BYTES: u64 = 8 * MIB;

@@ -32,7 +32,7 @@ use pinstripe_base::id::{ArrayId, MemberId};
 use pinstripe_base::sync::{get_mut, lock};
 use pinstripe_io::device::SharedDevice;
 
-/// Pages of the table of checksums that a member keeps in memory beside those that changed: 2 MiB.
+/// Unchanged pages of the table of checksums that a member keeps in memory: 2 MiB.
 const PAGES_KEPT: usize = 512;
 /// The advice for a member whose map of regions cannot be trusted.
 const ANEW: &str = "add it again: it is rebuilt from the others";
@@ -191,7 +191,7 @@ impl ArrayMember {
         self.lock().recent.clear();
     }
 
-    /// Whether a region of which any bytes are in a range of data is such.
+    /// Whether any region that overlaps a range of data fulfils `is_such`.
     pub(crate) fn any_region(&self, range: &Range<u64>, is_such: impl Fn(Region) -> bool) -> bool {
         let page = |offset: u64| (offset / BLOCK_BYTES / PAGE_BLOCKS) as usize;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));
@@ -240,8 +240,8 @@ impl ArrayMember {
         self.traffic.writes.measure(self.timer.get(), write)
     }
 
-    /// Writes parts one behind the other from `offset` on, past the page cache where the device has
-    /// that. No other write to this member goes on meanwhile.
+    /// Writes consecutive parts from `offset` on, past the page cache where the device supports
+    /// that. No other write to this member may run meanwhile.
     pub fn write_long(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         self.replacement.with(|replacement| match replacement.filled_part(offset, bytes) {
@@ -272,7 +272,7 @@ impl ArrayMember {
         self.traffic.syncs.measure(self.timer.get(), || self.device.sync())
     }
 
-    /// Writes what the array says of itself, and of this member.
+    /// Writes the superblock: the common part, and the fields of this member.
     pub(crate) fn write_superblock(&self, common: &Superblock) -> Result<()> {
         self.replacement.with(|replacement| replacement.write_superblock(common));
         let (slot, member, areas) = (self.slot, self.id, self.areas);

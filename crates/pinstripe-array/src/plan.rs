@@ -1,8 +1,8 @@
 //! What to read, compute and write so that a row holds what it should: a pure function.
 //!
-//! The caller says by [`Mark`]s what it knows of a row's bytes: dirty, cached, never written, or
-//! bad. The [`Planner`] cuts the row where that changes and finds for each piece the way that moves
-//! the fewest bytes:
+//! The caller describes its knowledge about a row's bytes by [`Mark`]s: dirty, cached, never
+//! written, or bad. The [`Planner`] cuts the row where that changes and finds for each piece the
+//! way that moves the fewest bytes:
 //! - **full**: every data shard is dirty; nothing is read;
 //! - **read-modify-write**: the old bytes of dirty shards and parity are read; parity changes by
 //!   the difference;
@@ -16,8 +16,8 @@
 //! its new bytes, and the plan brings its old ones (`PlanPiece::fill`). Read-modify-write needs
 //! them anyway.
 //!
-//! Bytes count in whole shards here: columns have no smallest unit but the marks'. Ties, and what
-//! no rule decides, go by the number of the shard: the same input gives the same plan.
+//! Bytes count in full shards here: columns have no smallest unit but the marks'. The number of the
+//! shard decides ties and all that no rule decides: the same input gives the same plan.
 //!
 //! Never here: bytes, buffers, devices. Which parity is stale, the caller knows: there it plans
 //! with [`RmwLevel::Never`] and believes nothing that parity would rebuild.
@@ -39,8 +39,8 @@ use view::{Sources, View};
 
 /// The state of some bytes of a shard.
 ///
-/// Of a mirror, shard 0 speaks for the content in `Dirty`, `Partial` and `Cached`; in the others
-/// every copy speaks for itself.
+/// In a mirror, `Dirty`, `Partial` and `Cached` of shard 0 apply to the content; the other classes
+/// apply to each copy by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
@@ -106,7 +106,7 @@ impl RmwLevel {
 /// Rules of choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// Bytes, a power of two: a shard that is written anywhere in an aligned run of so many is
+    /// Bytes, a power of two: a shard that is written anywhere in an aligned run of this length is
     /// written in all of it, and one method is chosen for the run. `None` widens nothing and
     /// chooses by piece.
     pub granule: Option<u32>,
@@ -157,9 +157,9 @@ pub struct PlanPiece {
     pub column: Range<u32>,
     /// The method.
     pub method: Method,
-    /// Data shards of which the caller has all new bytes.
+    /// Data shards that the caller overwrites completely.
     pub dirty: ShardSet,
-    /// Data shards whose new bytes are the old ones where the caller has none.
+    /// Further data shards to write: old bytes fill in where the caller has no new ones.
     pub fill: ShardSet,
     /// Shards that the caller wants to read.
     pub wanted: ShardSet,
@@ -201,7 +201,7 @@ pub struct RowPlan {
     pub writes: Vec<Transfer>,
 }
 
-/// Plans rows one after the other; keeps nothing of one for the next but memory.
+/// Plans rows one after the other; keeps only its memory between them.
 #[derive(Debug, Default)]
 pub struct Planner {
     sweep: Sweep,
@@ -253,7 +253,7 @@ impl Planner {
 }
 
 impl PlanPiece {
-    /// A piece of which only the column and the method are said.
+    /// A piece with its column and method only.
     fn new(segment: &Segment, method: Method) -> Self {
         PlanPiece {
             column: segment.column.clone(),

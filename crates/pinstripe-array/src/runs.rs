@@ -28,7 +28,7 @@ const LAID_OUT_BYTES: usize = 32 << 10;
 const PAGE: usize = 4096;
 
 impl RunBytes {
-    /// Bytes of memory to make a run of so many in.
+    /// The size of the memory for a run of this many bytes.
     pub fn room(bytes: usize) -> usize {
         if bytes < LAID_OUT_BYTES { bytes } else { bytes + PAGE }
     }
@@ -168,7 +168,7 @@ impl Runs {
         self.0.iter().for_each(|run| take(run.start, &run.bytes));
     }
 
-    /// Calls `take` with the part of each run that lies in a column, in order.
+    /// Calls `take` with the part of each run that is within a column, in order.
     pub(crate) fn each_within(&self, column: &Range<u32>, mut take: impl FnMut(u32, &[u8])) {
         let first = self.0.partition_point(|run| run.end() <= column.start);
         for run in self.0[first..].iter().take_while(|run| run.start < column.end) {

@@ -1,8 +1,8 @@
 //! The content that a device already carries: something of ours, a member of an array of md, a file
 //! system, a volume, a partition table, an image of a disk, an archive.
 //!
-//! Recognised by a few bytes at fixed places, as blkid(8) does it. Finding nothing is no proof that
-//! nothing is there: it only says that nothing well known would be overwritten.
+//! Recognised by a few bytes at fixed places, as blkid(8) does it. An empty result does not prove
+//! that the device is empty, only that nothing well known would be overwritten.
 
 mod known;
 
@@ -65,7 +65,7 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     if let Some(found) = of_arrays(&head) {
         return Ok(Some(found));
     }
-    // A device whose end cannot be read may carry something at its beginning all the same.
+    // A device whose end cannot be read may carry something at its beginning anyway.
     let mut unread = None;
     match md_superblock(device) {
         Ok(found) => {
@@ -97,8 +97,8 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     Ok(found.map(Signature::Other))
 }
 
-/// The superblock of md that a device carries. Of several that can be read it is that of the array
-/// made last: a device that was given to another array may keep the superblock of another version.
+/// The superblock of md that a device carries. If several can be read, it is that of the array made
+/// last: a device that was given to another array may keep the superblock of another version.
 ///
 /// # Errors
 /// [`Kind::NotFound`] where there is none; those of [`MdPlace::decode`] when none can be read; those
@@ -222,8 +222,8 @@ fn of_ufs(head: &[u8]) -> Option<&'static str> {
     [0, 8 << 10, 64 << 10, 256 << 10].into_iter().find_map(is_it)
 }
 
-/// Minix's magic has two bytes, which chance writes too: the field of its zones, always zero, and
-/// the block counts beside it have to fit.
+/// Minix's magic has two bytes, which random data has too: the field of its zones, always zero, and
+/// the block counts next to it have to fit.
 fn of_minix(head: &[u8]) -> Option<&'static str> {
     let word = |at: usize| -> Option<u16> {
         Some(u16::from_le_bytes(head.get(1024 + at..1024 + at + 2)?.try_into().ok()?))
@@ -273,8 +273,8 @@ fn of_mbr(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The metadata of RAID by firmware stands at the end of a device, and so does the copy of a
-/// partition table.
+/// The metadata of RAID by firmware is at the end of a device, and so is the copy of a partition
+/// table.
 fn at_the_end(device: &dyn Device, len: u64) -> Result<Option<&'static str>> {
     let sectors = len / md::SECTOR_BYTES;
     for (before_the_end, magic, what) in AT_THE_END {

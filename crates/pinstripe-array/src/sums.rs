@@ -12,7 +12,7 @@ use crate::format::sums::{PAGE_BLOCKS, Sum, page_of};
 /// Sums of one page.
 pub type Sums = [Sum; PAGE_BLOCKS as usize];
 
-/// Sums of a page of which nothing else is known.
+/// A page with the same sum for all blocks.
 pub fn all(sum: Sum) -> Box<Sums> {
     Box::new([sum; PAGE_BLOCKS as usize])
 }
@@ -57,12 +57,12 @@ pub(crate) struct SumCache {
 }
 
 impl SumCache {
-    /// An empty one that keeps `most` pages beside those that were changed.
+    /// An empty cache that keeps `most` unchanged pages.
     pub fn new(most: usize) -> Self {
         SumCache { pages: HashMap::new(), most, calls: 0, changed: 0 }
     }
 
-    /// Pages that are not here, of all that speak of these blocks.
+    /// The pages with the sums of these blocks that are not cached.
     pub fn missing(&self, blocks: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
         let pages = match blocks.is_empty() {
             true => 0..0,

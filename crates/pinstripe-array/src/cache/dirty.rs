@@ -84,7 +84,7 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Empty memory for so many bytes.
+    /// Empty memory for this many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> Vec<u8> {
         let Some(buffer) = self.buffers.pop() else { return Vec::with_capacity(bytes) };
         self.bytes -= buffer.capacity();

@@ -1,4 +1,4 @@
-//! The old bytes of a row: as they were read, zeros, or rebuilt from the shards that are there.
+//! The old bytes of a row: as they were read, zeros, or rebuilt from the available shards.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_kernel::parity::rebuild;
@@ -43,7 +43,7 @@ pub(super) fn all_old(
     Ok(old)
 }
 
-/// A shard computed from those that are there.
+/// A shard computed from the available ones.
 ///
 /// # Errors
 /// [`Kind::TooManyLosses`] if they do not suffice.

@@ -48,7 +48,7 @@ pub struct LeftOut {
     pub path: PathBuf,
     /// The reason, for people.
     pub why: String,
-    /// Another member has its slot: the array lacks nothing of it.
+    /// Another member has its slot: the array does not need it.
     pub is_replaced: bool,
 }
 
@@ -61,7 +61,7 @@ struct Found {
 /// Assembles an array from devices in any order. Members that are not among them are absent.
 ///
 /// # Errors
-/// - [`Kind::WrongMember`] for a device of another array, or a member that is there twice;
+/// - [`Kind::WrongMember`] for a device of another array, or two devices with the same member;
 /// - [`Kind::Corrupt`] for one without a sound superblock or shorter than it says, unless forced;
 /// - [`Kind::Unsupported`] for one of a newer version;
 /// - [`Kind::TooManyLosses`] when too few are there;
@@ -370,7 +370,7 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
 /// The superblock of a device: the newer of its two copies.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] when it is no member, or both are damaged; [`Kind::Unsupported`] for one of a
+/// [`Kind::Corrupt`] if it is not a member, or both copies are damaged; [`Kind::Unsupported`] for a
 /// newer version; those of the device.
 pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {
@@ -379,7 +379,7 @@ pub fn examine(device: &SharedDevice) -> Result<Superblock> {
         Superblock::decode(&bytes)
     };
     let both: Vec<Result<Superblock>> = PLACES.iter().map(read).collect();
-    // A copy of a newer version is never passed over for an older copy beside it.
+    // A copy of a newer version is never ignored in favour of an older copy.
     if let Some(Err(newer)) =
         both.iter().find(|it| it.as_ref().is_err_and(|error| error.kind() == Kind::Unsupported))
     {

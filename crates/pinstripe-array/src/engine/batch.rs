@@ -33,8 +33,8 @@ type Write<'a> = (usize, u64, &'a [u8]);
 /// Neighbours among writes, as one: slot, offset, parts.
 type LongWrite<'a> = (usize, u64, Vec<&'a [u8]>);
 
-/// Parts writes, which are in order, into neighbours that together make a long one of at least so
-/// many bytes, and the others.
+/// Splits sorted writes into runs of neighbours that have at least `long_write_bytes` bytes
+/// together, each one long write, and the others.
 fn long_and_short<'a>(
     writes: &[Write<'a>],
     long_write_bytes: usize,
@@ -171,8 +171,8 @@ impl Batch {
         Ok(pieces)
     }
 
-    /// Writes all jobs in place; neighbours of at least so many bytes as long writes. Returns the
-    /// slots of members that could not be written.
+    /// Writes all jobs in place; neighbours with at least `long_write_bytes` bytes become long
+    /// writes. Returns the slots of members that could not be written.
     pub fn write(
         &self,
         members: &MemberSlots,

@@ -16,7 +16,8 @@ pub(super) struct ShardContent {
 }
 
 impl ShardContent {
-    /// Bytes of which some blocks, by number, are lost. Blocks of zeros count as never written.
+    /// The content for these bytes. Blocks whose numbers are lost get [`Sum::LOST`]; blocks of
+    /// zeros count as never written.
     pub fn of(bytes: Vec<u8>, is_lost: impl Fn(usize) -> bool) -> Self {
         let sum = |(number, block): (usize, &[u8])| match () {
             // No member has its content: reading it has to fail.

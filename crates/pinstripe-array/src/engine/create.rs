@@ -108,7 +108,7 @@ pub fn create_with(
     Ok(Flusher::new(array))
 }
 
-/// Checks what [`create`] would refuse of so many members of so many bytes, before there are any.
+/// Checks whether [`create`] would accept this many members of this size, before they exist.
 ///
 /// # Errors
 /// Those of [`ArrayGeometry::new`]; [`Kind::Usage`] when a member is too small.
@@ -116,15 +116,14 @@ pub fn check_create(create_options: &CreateOptions, members: usize, bytes: u64) 
     shaped(create_options, members, bytes).map(drop)
 }
 
-/// The areas of members of so many bytes, how much of each is data, and the geometry of an array of
-/// them.
+/// Member layout, data bytes per member and geometry for members of this size.
 fn shaped(
     create_options: &CreateOptions,
     members: usize,
     bytes: u64,
 ) -> Result<(Areas, u64, ArrayGeometry)> {
     let CreateOptions { level, layout, chunk_bytes, log_bytes, .. } = *create_options;
-    // A chunk of nothing is refused with other chunks that are none.
+    // An empty chunk is refused together with the other invalid chunk sizes.
     let (areas, data_bytes) = lay_out(bytes, log_bytes, chunk_bytes.max(1))?;
     let geometry = ArrayGeometry::new(level, members, chunk_bytes, layout, data_bytes)?;
     Ok((areas, data_bytes, geometry))
@@ -142,7 +141,7 @@ pub(super) fn fresh(
 ) -> Result<Arc<ArrayMember>> {
     let areas = fits(&device, common)?.ok_or_else(|| too_small(&device, common))?;
     let own = Superblock { slot, member: MemberId(random()?), areas, ..common.clone() };
-    // Nothing of an older array may ever be found again: no superblock, and no record of its log.
+    // Neither a superblock nor a log record of an older array may ever be found again.
     erase(&device)?;
     device.write_at(own.areas.log_at, &[0; BLOCK_BYTES as usize])?;
     initialize(device, &own)
@@ -165,7 +164,7 @@ fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>
     Ok(Arc::new(member))
 }
 
-/// Erases both superblocks of a device, which then is no member any more.
+/// Erases both superblocks of a device, which then is not a member any more.
 ///
 /// # Errors
 /// Those of the device.
@@ -205,7 +204,7 @@ fn too_small(device: &SharedDevice, common: &Superblock) -> Error {
         .advice("add a larger device")
 }
 
-/// The areas of members of so many bytes, and how much of each is data.
+/// The areas of members of this size, and the bytes of each that are data.
 fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
     let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
     let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);

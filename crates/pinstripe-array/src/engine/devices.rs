@@ -134,11 +134,11 @@ impl Flusher {
         }
     }
 
-    /// Has a device replace the member that is another device.
+    /// Replaces the member on one device by another device.
     ///
     /// # Errors
-    /// Those of [`replace`](Self::replace); [`Kind::NotFound`] for no device of the array;
-    /// [`Kind::Usage`] for one that is no member.
+    /// Those of [`replace`](Self::replace); [`Kind::NotFound`] if the array has no such device;
+    /// [`Kind::Usage`] if it is not a member.
     pub(crate) fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
         let role = self.role(is_it)?;
         match role.slot_in_use() {
@@ -157,7 +157,7 @@ impl DeviceRole {
     /// The slot of a member.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a device that is no member.
+    /// [`Kind::Usage`] if the device is not a member.
     pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),

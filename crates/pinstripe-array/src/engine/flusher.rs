@@ -27,7 +27,7 @@ pub struct Flusher {
     rows: RowWriter,
     /// Done in slices between batches.
     pub(super) long: LongWork,
-    /// Rules by which rows are planned.
+    /// The rules for planning rows.
     pub rules: Rules,
     /// Neighbouring bytes of a member from which on a batch writes them as one, past the page cache
     /// where the device has that. Fewer go through it, since what is written in small pieces is
@@ -170,13 +170,13 @@ impl Flusher {
         self.long.step(&mut self.logged, most_bytes)
     }
 
-    /// Sets the bytes of a member between two moves of the recorded point of a fill, from which it
-    /// goes on after an interruption.
+    /// Sets the bytes of a member between two updates of a fill's recorded point, where an
+    /// interrupted fill resumes.
     pub fn set_fill_point_bytes(&mut self, bytes: u64) {
         self.long.between_points = Some(bytes);
     }
 
-    /// Ends a scrub early. Returns its report, if there was one; a fill goes on.
+    /// Ends a scrub early. Returns its report, if there was one; a fill continues.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -197,10 +197,9 @@ impl Flusher {
     /// mirror gets one copy more.
     ///
     /// # Errors
-    /// `Kind::Refused` when members are absent, or there is no
-    /// spare; `Kind::Busy` while other work goes on;
-    /// `Kind::Unsupported` for copies that are not near,
-    /// and for a log that is too short for a journal; those of the device.
+    /// `Kind::Refused` when members are absent, or there is no spare; `Kind::Busy` while other work
+    /// is running; `Kind::Unsupported` for copies that are not near, and for a log that is too
+    /// short for a journal; those of the device.
     pub fn grow(&mut self) -> Result<()> {
         self.long.begin_grow(&mut self.logged)
     }

@@ -2,8 +2,8 @@
 //!
 //! A reader that finds one notes it; the flusher heals it between batches.
 //!
-//! Invariant: no record that may be replayed speaks of a healed block, or a power cut in the middle
-//! would make parity of a torn block.
+//! Invariant: no record that may be replayed names a healed block, or a power cut during its write
+//! would make parity from a torn block.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -189,7 +189,8 @@ pub(super) fn heal(logged: &mut LoggedArray) -> Result<()> {
     if open.is_empty() {
         return Ok(());
     }
-    // Before, so that no record speaks of these blocks; after, so that their checksums are durable.
+    // The first checkpoint ensures that no record names these blocks, the last that their checksums
+    // are durable.
     logged.checkpoint()?;
     for (slot, block) in open {
         if array.heal_block(slot, block)? != Healed::Yes {

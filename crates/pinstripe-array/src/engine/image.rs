@@ -88,7 +88,7 @@ impl RowImage {
         self.bytes[shard].as_deref().map(|bytes| &bytes[self.range(block)])
     }
 
-    /// Puts bytes in the place of those that were read.
+    /// Replaces the bytes that were read for a block.
     pub fn put(&mut self, shard: usize, block: usize, bytes: &[u8]) {
         let range = self.range(block);
         if let Some(all) = &mut self.bytes[shard] {

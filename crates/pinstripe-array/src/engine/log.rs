@@ -108,7 +108,7 @@ impl Log {
         &mut self,
         members: &[Option<Arc<ArrayMember>>],
     ) -> Option<RecordHeader> {
-        // A record that did not fit behind the last one stands at the beginning.
+        // A record that did not fit after the last one is at the beginning.
         for position in [self.position, 0] {
             let mut heads = members.iter().flatten().map(|it| self.read_at(it, position));
             if let Some(head) = heads.find_map(|head| head) {

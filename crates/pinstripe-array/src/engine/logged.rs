@@ -1,4 +1,4 @@
-//! An array with its log: the means by which what was written in place becomes durable.
+//! An array with its log, which together make writes in place durable.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,8 +17,8 @@ pub(super) struct LoggedArray {
     pub array: Arc<Array>,
     pub log: Log,
     pub executor: Arc<dyn Executor>,
-    /// All that was written in place is durable, or stands in a durable record with its data: a
-    /// record makes everything durable that was written before it.
+    /// All writes in place are durable, or in a durable record with their data: a record makes
+    /// everything durable that was written before it.
     pub is_covered: bool,
 }
 

@@ -236,8 +236,8 @@ impl Members {
                 true => newest.noted_since,
                 false => 0,
             };
-            // An array that cannot go on writes nothing more, so that it can be assembled as it
-            // was.
+            // An array that cannot continue writes nothing more, so that it can be assembled in the
+            // state that it had.
             if !survives() {
                 let what = "more members failed than parity or copies can replace";
                 return Err(Error::new(Kind::TooManyLosses, what)
@@ -325,7 +325,8 @@ fn has_taken(member: &ArrayMember, superblock: &Superblock) -> bool {
 /// The slot of a member that failed; `Failed` if it may return and be brought up to date.
 pub(super) fn failed_slot(slot: Slot, work: &Work) -> Slot {
     match (slot, work) {
-        // Growing moves what lies at an offset, so the noted regions would not name what it lacks.
+        // Growing moves the content at each offset, so the noted regions would not name what it
+        // lacks.
         (_, Work::Grow { .. }) => Slot::Missing,
         (Slot::Present(member) | Slot::Failed(member), _) => Slot::Failed(member),
         // Half filled, it holds neither an old state of the array nor the present one.

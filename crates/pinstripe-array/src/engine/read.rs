@@ -121,9 +121,9 @@ impl Array {
         if !map.mirrors() {
             return span.data;
         }
-        // Copies take turns by row, and the turn shifts after as many rows as there are members,
-        // since the rows then lie on the same members again. Where copies may differ, the first one
-        // is read: it is the one that a resync makes the others equal to.
+        // Copies take turns by row, and the turn shifts after each group of as many rows as there
+        // are members, since the next rows use the same members again. Where copies may differ, the
+        // first one is read: a resync makes the others equal to it.
         let turn = (span.row + span.row / self.geometry().members() as u64) as usize;
         let first = if self.is_unsure(map) { 0 } else { turn };
         let copies = (0..map.shards()).map(|n| (first + n) % map.shards());
@@ -161,7 +161,7 @@ impl Array {
         Ok(())
     }
 
-    /// Puts what a resync would make of doubtful blocks in the place of what was read.
+    /// Replaces doubtful blocks by the content that a resync would write.
     fn settle_doubts(&self, map: RowMap, shard: usize, column: &Range<u32>, bytes: &mut [u8]) {
         let start = map.place(shard).start;
         let range = start + u64::from(column.start)..start + u64::from(column.end);

@@ -1,10 +1,10 @@
-//! Filling a member from the others while batches go on.
+//! Filling a member from the others while batches continue.
 //!
 //! A member that is being filled is used below a point that the superblocks record, and counts as
-//! absent above it. Batches write to it below the point; above it they note the first of the chunks
-//! that are filled already and no longer right. Filling goes on there, so that writes cost it what
-//! lies between that chunk and its end at most; while there are such writes the point moves with
-//! every slice, between which and its filling no batch comes.
+//! absent above it. Batches write to it below the point. Above it they note the first filled chunk
+//! that they made invalid, and filling continues there: a write costs the bytes between that chunk
+//! and the end of the filled part at most. While there are such writes, the point moves with every
+//! slice, and no batch comes between a slice and its update of the point.
 //!
 //! Invariant: the point moves only when everything below it is durable on the member, checksums
 //! included, and no chunk below it was written since it was filled. So interrupted work resumes

@@ -83,7 +83,7 @@ impl Array {
             let end = start + u64::from(piece.column.end);
             let numbers = from / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
             let count = (numbers.end - numbers.start) as usize;
-            // Where the table cannot be read, nothing is known of its blocks.
+            // If the table cannot be read, its blocks count as lost.
             let sums = member.sums(numbers).unwrap_or_else(|_| vec![Sum::LOST; count]);
             let at = (piece.column.start - column.start) as usize;
             let blocks = bytes[at..at + piece.column.len()].chunks(BLOCK_BYTES as usize);

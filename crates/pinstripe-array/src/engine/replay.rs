@@ -1,24 +1,23 @@
 //! Recovery after a power cut: brings the tables up to date with the log, and makes the rows of its
 //! last two records consistent again.
 //!
-//! Of the blocks in the newest record any sector may be old or new. The same holds for the record
-//! before it if the newest was never begun, since a batch begins only when all before it is
-//! durable. Everything older is in place, so older records only bring checksums.
+//! Any sector of the blocks in the newest record may be old or new. The same holds for the record
+//! before it if the writes of the newest were never begun, since a batch begins only when all
+//! before it is durable. Everything older is in place, so older records only bring checksums.
 //!
-//! What a record holds the data of is written again (`redo`). Then a column is taken for what its
-//! checksums show: after the newest record, after the one before, or before both, with no more
-//! blocks that do not match than parity replaces; those are rebuilt, whatever damaged them
-//! (`take_state`). A column that is a mix of states gets its parity computed again from the data as
-//! it stands. Where an unchanged data shard is absent, the logged part of parity stands in for it:
-//! that of the newest record that was begun. A shard that was being written and is absent now is
-//! worth what parity gives, if parity and the other shards are all of one state; if not, it is lost
-//! rather than made up.
+//! A record that has its data is written again (`redo`). Then the checksums of a column decide its
+//! state: after the newest record, after the one before, or before both, with no more mismatching
+//! blocks than parity replaces. Those are rebuilt, whatever damaged them (`take_state`). A column
+//! that is a mix of states gets new parity, computed from its present data. Where an unchanged data
+//! shard is absent, the logged part of parity replaces it: that of the newest record whose writes
+//! were begun. A shard that was being written and is absent now has the content that parity gives,
+//! if parity and the other shards are all of one state; if not, it is lost rather than made up.
 //!
-//! A block that matches no checksum it ever had is torn or damaged. Where a record wrote it that no
-//! sync and no later batch shows to be durable, it counts as it stands: some sectors are old, some
-//! new, as a disk leaves them, and sectors that the write did not change are as they were. Any other
-//! one was durable, so it is damaged, and is lost. A record without pieces shows that all before it
-//! is durable ([`LoggedArray::mark_durable`]).
+//! A block that matches no checksum it ever had is torn or damaged. It is valid as it is if a
+//! record wrote it and no sync and no later batch proves that write durable: some of its sectors
+//! are old, some new, as a disk leaves them, and sectors that the write did not change are intact.
+//! Any other block was durable, so it is damaged, and is lost. A record without pieces proves that
+//! all before it is durable ([`LoggedArray::mark_durable`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,8 +88,8 @@ impl Write {
         logged.and_then(|(_, bytes)| bytes.as_ref())
     }
 
-    /// Whether all data that it wrote are logged and whole, and parity can be had: from the logged
-    /// part of it, or from all data where `is_complete`.
+    /// Whether all data that it wrote are logged completely, and parity can be computed: from the
+    /// logged part of it, or from all data where `is_complete`.
     fn is_redoable(&self, map: &RowMap, is_complete: bool) -> bool {
         let written = |shard: &usize| self.written.iter().any(|(it, _)| it == shard);
         let has_parity = |shard: usize| self.unchanged[shard - map.data()].is_some();
@@ -134,8 +133,8 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     }
     let is_whole = last[1].as_ref().is_none_or(|head| log.is_whole(head, &members));
     let [before, newest] = last.map(|head| head.map(|head| replay.writes(&head, &members)));
-    // A record that is not whole on all members was never durable, so its writes were not begun;
-    // or one member's part of it is damaged, and the data stand in the others' parts.
+    // A record that is incomplete on some member was never durable, so its writes were not begun;
+    // or one member's part of it is damaged, and the other parts have the data.
     let newest = newest.filter(|writes| is_whole || replay.are_redoable(writes));
     let (before, newest) = (before.unwrap_or_default(), newest.unwrap_or_default());
     replay.is_newest_begun = replay.is_any_begun(&before, &newest);

@@ -111,9 +111,9 @@ impl RowWriter {
         // installed (`install_checksums` skips absent ones), and checksums change only after the
         // write that they describe.
         self.fetch(logged, rules)?;
-        // A write may tear over what the last batch put there, because the log has both. It must
-        // never tear over what stood on the device before the array did: no checksum tells that
-        // content from data (see `replay`). So a block's first write is durable before its second
+        // A write may tear over the bytes of the last batch, because the log has both. It must
+        // never tear over bytes that were on the device before the array: no checksum distinguishes
+        // those from data (see `replay`). So a block's first write is durable before its second
         // begins.
         if self.batch.meets(&self.fresh) {
             logged.sync_members()?;

@@ -1,12 +1,13 @@
-//! Writing to rows that lost more than their parity replaces: the array goes on for the other rows.
+//! Writing to rows that lost more than their parity replaces: the array continues for the other
+//! rows.
 //!
 //! Such a row is written block by block. Where a block's column can be planned, it is written as
 //! usual. Where it cannot, the new block goes to its member alone, and parity there is marked lost:
 //! it covers content that is lost already. A block whose rest is lost, or whose member is absent,
 //! is not stored; the next sync reports that, once.
 //!
-//! Invariant: no record of the log speaks of a block that is written alone. A power cut meanwhile
-//! may cost that block.
+//! Invariant: no log record names a block that is written alone. A power cut meanwhile may cost
+//! that block.
 
 mod writer;
 

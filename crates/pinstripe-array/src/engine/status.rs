@@ -113,7 +113,7 @@ pub enum WorkKind {
     Check,
     /// Everything is read, compared and repaired.
     Repair,
-    /// Everything is moved to where it lies with one member more.
+    /// Everything is moved to its place in an array with one member more.
     Grow,
 }
 

@@ -27,7 +27,7 @@ pub struct JournalPlace {
     pub stretch: u64,
     /// The first byte of each chunk.
     pub start: u32,
-    /// So many bytes of each, whole blocks.
+    /// The number of bytes of each, a multiple of the block size.
     pub width: u32,
     /// Chunks of the member.
     pub chunks: u32,

@@ -71,7 +71,7 @@ pub struct PayloadKinds {
     pub own: bool,
 }
 
-/// The bytes that a member keeps beside the head.
+/// The bytes that a member keeps in addition to the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PayloadCheck {
     /// Bytes.
@@ -81,7 +81,7 @@ pub struct PayloadCheck {
 }
 
 impl PayloadCheck {
-    /// Of these bytes.
+    /// The check of these bytes.
     pub fn of(payload: &[u8]) -> Self {
         PayloadCheck { bytes: payload.len() as u32, check: crc32c(payload) }
     }
@@ -95,7 +95,7 @@ impl PayloadCheck {
 /// The head of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// Of which array.
+    /// The array that the log belongs to.
     pub array: ArrayId,
     /// One more than that of the record before.
     pub sequence: u64,
@@ -108,7 +108,7 @@ pub struct RecordHeader {
 }
 
 impl LogPiece {
-    /// Bytes of a head that describe a piece, beside its checksums.
+    /// Bytes of a head that describe a piece, without its checksums.
     pub(crate) const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
     fn blocks(&self) -> usize {
@@ -123,13 +123,13 @@ impl RecordHeader {
         Self::bytes_of(self.kept.len(), (PIECE_BYTES * self.pieces.len() + sums) as u64)
     }
 
-    /// Bytes of a head of so many members whose pieces take so many bytes.
+    /// Bytes of a head for this many members whose pieces take `piece_bytes`.
     pub fn bytes_of(members: usize, piece_bytes: u64) -> u64 {
         let bytes = (HEAD_BYTES + 8 * members) as u64 + piece_bytes;
         bytes.next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Whether pieces with so many bytes make a head that can be read again.
+    /// Whether a head with this many bytes of pieces can be read again.
     pub fn fits(piece_bytes: u64) -> bool {
         Self::bytes_of(MEMBERS_MAX, piece_bytes) <= u64::from(HEAD_BYTES_MAX)
     }
@@ -185,8 +185,8 @@ impl RecordHeader {
     /// Reads back the record `sequence` at `position`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when it is another one, or none; [`Kind::Unsupported`] when a newer
-    /// version wrote it.
+    /// [`Kind::Corrupt`] if it is missing or differs; [`Kind::Unsupported`] when a newer version
+    /// wrote it.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);

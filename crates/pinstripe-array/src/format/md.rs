@@ -1,12 +1,12 @@
-//! The superblock of a member of a Linux md array: what it says, and its 4 KiB again. Metadata 1.0,
-//! 1.1 and 1.2 differ in its place only ([`MdPlace`]); 0.90 is read by `old`.
+//! The superblock of a member of a Linux md array: decodes its 4 KiB and encodes them again.
+//! Metadata 1.0, 1.1 and 1.2 differ in its place only ([`MdPlace`]); 0.90 is read by `old`.
 //!
 //! From `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
 //! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1, whose checks are made here too. Numbers named
 //! `_sectors` are in units of 512 bytes, as md has them.
 //!
 //! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
-//! superblock's; an unknown feature is refused, since it may change where data lies.
+//! superblock's; an unknown feature is refused, since it may change the place of data.
 //!
 //! Never here: the decision which members belong together and whether they may be used: of several
 //! superblocks the one with the most events is the array's.
@@ -32,7 +32,7 @@ pub const MAGIC: u32 = 0xa92b_4efc;
 const HEAD_BYTES: usize = 256;
 const CHECKSUM_AT: usize = 216;
 
-/// A bitmap lies `bitmap_sectors` from the superblock.
+/// The bitmap is `bitmap_sectors` from the superblock.
 pub(crate) const FEATURE_BITMAP: u32 = 1;
 /// This device holds data up to `recovery_sectors` only.
 pub(crate) const FEATURE_RECOVERY: u32 = 1 << 1;
@@ -50,7 +50,7 @@ pub const FEATURE_JOURNAL: u32 = 1 << 9;
 pub(crate) const FEATURE_PPL: u32 = 1 << 10;
 /// Partial parity is logged, in several places in turn.
 pub(crate) const FEATURE_MULTIPLE_PPLS: u32 = 1 << 11;
-/// The layout says how level 0 lies on members of unequal size.
+/// The layout gives the placement of level 0 on members of unequal size.
 pub(crate) const FEATURE_RAID0_LAYOUT: u32 = 1 << 12;
 /// All that are known.
 pub(crate) const FEATURES_KNOWN: u32 = (1 << 13) - 1;
@@ -87,7 +87,7 @@ pub struct MdArrayInfo {
     pub size_sectors: u64,
     /// A chunk; 0 for level 1.
     pub chunk_sectors: u32,
-    /// Members that are no spares.
+    /// Members without the spares.
     pub members: u32,
     /// Bitmap or partial parity, by the features: see [`MdSuperblock::bitmap_sectors`] and
     /// [`MdSuperblock::ppl`].
@@ -120,7 +120,7 @@ pub struct MdDeviceInfo {
     pub data_offset_sectors: u64,
     /// The most that can be data.
     pub data_sectors: u64,
-    /// Where this superblock lies, and so of which version it is.
+    /// The place of this superblock, which determines its version.
     pub place: MdPlace,
     /// The part recovered, counted from the start of the data; of a journal, its tail.
     pub recovery_sectors: u64,
@@ -242,7 +242,7 @@ impl MdSuperblock {
         let wrong = match () {
             () if bytes.is_none() => "its data ends beyond what is possible",
             () if sectors < 10 => "it has no room for data",
-            // Metadata 1.0 lies behind the data, the others before it.
+            // Metadata 1.0 is after the data, the others before it.
             () if bytes.is_some_and(|end| end > place)
                 && offset * SECTOR_BYTES < place.saturating_add(len as u64) =>
             {

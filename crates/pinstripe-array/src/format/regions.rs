@@ -34,7 +34,7 @@ impl Region {
         self.0 & STATE != 0
     }
 
-    /// Whether something was being written to it that no log tells of.
+    /// Whether it has writes in progress that no log has.
     pub fn is_dirty(self) -> bool {
         self.0 & STATE == DIRTY
     }

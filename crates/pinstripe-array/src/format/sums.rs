@@ -8,8 +8,8 @@
 //! means that the block was never written: it reads as zeros, whatever the disk has there. A page
 //! that was never written is not stored; its region is unwritten, and so are all of its blocks.
 //!
-//! A page is written whole, under a version that goes into the hash of each of its leaves and into
-//! the map; so a leaf of which a write was lost does not match.
+//! A page is written as one, under a version that goes into the hash of each of its leaves and into
+//! the map. So a leaf whose last write was lost does not match.
 //!
 //! Invariant: a leaf that does not match says nothing about its blocks; in particular not that they
 //! were never written.
@@ -31,13 +31,13 @@ pub(crate) const PAGE_BLOCKS: u64 = (PAGE_LEAVES * LEAF_BLOCKS) as u64;
 pub struct Sum(u32);
 
 impl Sum {
-    /// Of a block that was never written.
+    /// The sum of a block that was never written.
     pub(crate) const UNWRITTEN: Sum = Sum(0);
-    /// Of a block that was written and is lost: no bytes have it.
+    /// The sum of a block that was written and is lost: it matches no bytes.
     pub const LOST: Sum = Sum(u32::MAX);
 
-    /// Of a block's bytes. What would come to 0 is called 1, and what would come to the sum of what
-    /// is lost one less.
+    /// The sum of a block's bytes. The two reserved values are replaced: 0 by 1, and that of
+    /// [`Sum::LOST`] by one less.
     pub fn of(block: &[u8]) -> Self {
         Sum(crc32c(block).clamp(1, u32::MAX - 1))
     }
@@ -89,7 +89,7 @@ pub(crate) fn page_of(block: u64) -> (u64, usize) {
     (block / PAGE_BLOCKS, (block % PAGE_BLOCKS) as usize)
 }
 
-/// Pages that a member with so many blocks of data needs.
+/// Pages that a member with this many blocks of data needs.
 pub fn pages(blocks: u64) -> u64 {
     blocks.div_ceil(PAGE_BLOCKS)
 }

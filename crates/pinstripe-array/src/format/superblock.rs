@@ -49,7 +49,7 @@ const REGIONS_CHECK: Range<usize> = SUPERBLOCK_BYTES - 8..SUPERBLOCK_BYTES - 4;
 const CHECK: Range<usize> = SUPERBLOCK_BYTES - 4..SUPERBLOCK_BYTES;
 
 byte_enum! {
-    /// The means by which parity survives a power cut.
+    /// How parity survives a power cut.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Consistency {
         /// Nothing: all of it is synced after one.
@@ -64,7 +64,7 @@ byte_enum! {
 /// The state of one slot, as the members agree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
-    /// No member ever stood there, or it was removed.
+    /// The slot never had a member, or its member was removed.
     Missing,
     /// It has what it should.
     Present(MemberId),
@@ -91,12 +91,12 @@ pub struct Areas {
     pub data_at: u64,
 }
 
-/// Long work that goes on after an interruption.
+/// Long work that continues after an interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Nothing is being done.
     None,
-    /// The member of a slot is filled; so many bytes of it are done.
+    /// The member of a slot is filled.
     Rebuild {
         /// Which.
         slot: u16,
@@ -114,13 +114,14 @@ pub enum Work {
         /// Bytes of its data that are done.
         done_bytes: u64,
     },
-    /// All is moved to where it lies with one member more: that of the last slot.
+    /// All is moved to its place in an array with one member more: that of the last slot.
     Grow {
         /// Stretches that are done (see `array::geometry::Shape`).
         stretches: u64,
-        /// Of the next one, which is moved over itself, these first bytes of each chunk are done.
+        /// Bytes at the start of each chunk that are moved of the next stretch, which is moved over
+        /// itself.
         columns: u32,
-        /// So many bytes of each chunk behind them stand in the journal, which counts.
+        /// Bytes of each chunk, after `columns`, whose valid copy is in the journal.
         journal: u32,
     },
 }
@@ -238,8 +239,8 @@ impl Superblock {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when they are no superblock, or a damaged one; [`Kind::Unsupported`] for
-    /// one of a newer version, or with features that are unknown here.
+    /// [`Kind::Corrupt`] if they are not a superblock, or are damaged; [`Kind::Unsupported`] for a
+    /// newer version, or unknown features.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         // Magic, checksum, version: this order tells a foreign block from a damaged one, and blames
         // a newer version only for a block that is undamaged.

@@ -12,7 +12,7 @@ impl Version {
     /// The most versions that a leaf may be ahead of the map's version of its page.
     pub const AHEAD_MAX: u16 = 8;
 
-    /// So many versions later.
+    /// The version that is `later` steps after this one.
     #[must_use]
     pub fn plus(self, later: u16) -> Self {
         Version((self.0 + later % VERSIONS) % VERSIONS)

@@ -6,7 +6,7 @@ use std::fmt;
 use super::Level;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// In which order shards lie on the members.
+/// The order of shards on the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Levels 0 and 1 and 4, where nothing can be chosen.

@@ -35,12 +35,12 @@ enum Kind {
     Mirror { first: u8, chunk: u64, chunk_bytes: u32, stride: u64, copies: Copies },
 }
 
-/// In which order data shards lie on the members without parity.
+/// The order of data shards on the members without parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// From the lowest member to the highest.
     Ascending,
-    /// From `first` on around a ring of so many members.
+    /// From `first` on around a ring of `ring` members.
     Ring { first: u8, ring: u8 },
 }
 
@@ -128,7 +128,7 @@ impl RowMap {
                 let (members, near) = (usize::from(self.members), usize::from(copies.near));
                 let (far, near_index) = (shard / near, shard % near);
                 let beside = usize::from(first) + near_index;
-                // Near copies that run off the last member go on in the first one's next chunk.
+                // Near copies that pass the last member continue in the first one's next chunk.
                 let chunk = chunk + (beside / members) as u64 + far as u64 * stride;
                 let member = (beside + far * near) % members;
                 Place { member, start: chunk * u64::from(chunk_bytes) }
@@ -169,7 +169,7 @@ impl RowMap {
         (0..self.shards()).find(|&shard| self.member(shard) == member)
     }
 
-    /// The shards that lie on any of these members.
+    /// The shards on any of these members.
     pub(crate) fn shards_on(&self, members: MemberSet) -> ShardSet {
         members.iter().filter_map(|member| self.shard_on(member)).collect()
     }

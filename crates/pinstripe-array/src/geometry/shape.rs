@@ -47,7 +47,7 @@ struct Stretch {
 }
 
 impl Shape {
-    /// All of it lies by one geometry.
+    /// A shape with one geometry for all content.
     pub fn of(geometry: ArrayGeometry) -> Self {
         Shape { geometry, growth: None }
     }
@@ -73,7 +73,7 @@ impl Shape {
         Ok(Shape { geometry, growth: Some(Growth { before, moved: 0, in_place: false }) })
     }
 
-    /// With so many stretches moved.
+    /// The same with this many stretches moved.
     #[must_use]
     pub(crate) fn moved_to(self, moved: u64) -> Self {
         let growth = self.growth.map(|it| Growth { moved, in_place: false, ..it });
@@ -144,8 +144,8 @@ impl Shape {
         behind(moved).chain(behind(rest))
     }
 
-    /// Cuts a range of user bytes into what lies in one chunk each, in order. Bytes beyond the
-    /// capacity are passed over.
+    /// Splits a range of user bytes at chunk boundaries, in order. Bytes beyond the capacity are
+    /// ignored.
     pub fn spans(&self, range: Range<u64>) -> impl Iterator<Item = Span> + use<> {
         let end = range.end.min(self.capacity());
         let boundary = self.moved_bytes().clamp(range.start, end.max(range.start));
@@ -153,7 +153,7 @@ impl Shape {
         self.geometry.spans(range.start..boundary).chain(rest.spans(boundary..end))
     }
 
-    /// User bytes below which all lies by the new geometry.
+    /// The user bytes that are moved already: below this offset the new geometry applies.
     fn moved_bytes(&self) -> u64 {
         match &self.growth {
             None => self.geometry.capacity(),
@@ -161,7 +161,7 @@ impl Shape {
         }
     }
 
-    /// User bytes of which nothing says where they are just now.
+    /// The user bytes that are being moved in place: neither geometry gives their place.
     pub fn relocating(&self) -> Range<u64> {
         match &self.growth {
             Some(growth) if growth.in_place => {
@@ -225,7 +225,7 @@ impl Shape {
         (growth.moved * rows).min(all)..((growth.moved + stretches) * rows).min(all)
     }
 
-    /// The bytes of a member that so many stretches more are to fill.
+    /// The bytes of a member that the next `stretches` stretches fill.
     pub(crate) fn next_place(&self, stretches: u64) -> Range<u64> {
         let Some(growth) = &self.growth else { return 0..0 };
         let bytes = self.stretch(growth).chunks * u64::from(self.geometry.chunk_bytes());

@@ -26,7 +26,7 @@ const WITH_Q: [(Rotation, Rotation); 6] = [
 ];
 
 impl ArrayGeometry {
-    /// The geometry of another level that takes this array over, and what becomes of the last slot.
+    /// The geometry of this array under another level, and the effect on the last slot.
     ///
     /// # Errors
     /// [`Kind::Usage`] for the level that it has; [`Kind::Unsupported`] where data would have to
@@ -50,7 +50,7 @@ impl ArrayGeometry {
         }
     }
 
-    /// The layout by which a level leaves all data in place.
+    /// The layout under which a level leaves all data in place, and the effect on the last slot.
     fn layout_for(&self, level: Level) -> Option<(Layout, LastSlot)> {
         use LastSlot::{IsAdded, IsDropped, Stays};
         let rotated = |rotation| Layout::Parity(rotation);

@@ -26,17 +26,17 @@ pub struct MdAssembleOptions {
     /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
     /// since 1970, dates the superblocks.
     pub write: Option<u64>,
-    /// Read what md would not start: dirty and degraded, or with a journal that is not looked at.
-    /// Devices that are no members of it are left out.
+    /// Read arrays that md would not start: dirty and degraded, or with a journal, which is
+    /// ignored. Devices that are not members of it are left out.
     pub force: bool,
 }
 
-/// A device that is no part of the array as it was assembled.
+/// A device that is not part of the array as it was assembled.
 #[derive(Debug)]
 pub struct MdLeftOut {
-    /// Which.
+    /// The device.
     pub place: PathBuf,
-    /// Why.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -44,7 +44,7 @@ pub struct MdLeftOut {
 pub struct MdAssembly {
     /// The array.
     pub array: MdArray,
-    /// Devices that were named and are no members of it now.
+    /// Devices that were given and are not members of it now.
     pub left_out: Vec<MdLeftOut>,
 }
 
@@ -101,7 +101,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
     Ok(MdAssembly { array, left_out })
 }
 
-/// Refuses what means that data lies elsewhere than the geometry says.
+/// Refuses features under which the place of data differs from the geometry.
 fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<()> {
     let unsupported = |what: &str, advice: &str| {
         Err(Error::new(Kind::Unsupported, what).advice(advice.to_owned()))
@@ -128,7 +128,7 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
     Ok(())
 }
 
-/// Members by role, and the devices that are none.
+/// Members by role, and the devices that are not members.
 struct Set<'s> {
     newest: &'s MdSuperblock,
     members: Vec<Option<MdMember>>,

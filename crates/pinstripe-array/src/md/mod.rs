@@ -40,7 +40,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Caps, Device, Run, SharedDevice, Space, Sparse, write_parts};
 use write::Writing;
 
-/// A member that is there.
+/// A present member.
 struct MdMember {
     device: SharedDevice,
     superblock: MdSuperblock,
@@ -55,7 +55,7 @@ pub struct MdArray {
     geometry: ArrayGeometry,
     /// By role; `None` where a member is absent.
     members: Vec<Option<MdMember>>,
-    /// Of the member with the most events.
+    /// The superblock of the member with the most events.
     superblock: MdSuperblock,
     /// Bytes of each member up to which parity can be trusted.
     parity_bytes: u64,

@@ -150,7 +150,8 @@ impl MdArray {
         self.write_superblocks(writing, 2, u64::MAX)
     }
 
-    /// Writes all superblocks, with so many more events, and up to where members agree; durable.
+    /// Writes all superblocks durably, with `events` more events, and members equal up to
+    /// `resync_sectors`.
     fn write_superblocks(&self, writing: &Writing, events: u64, resync_sectors: u64) -> Result<()> {
         for member in self.members.iter().flatten() {
             let mut superblock = member.superblock.clone();

@@ -20,8 +20,8 @@ impl ArrayMember {
         Ok(self.device.len()?.saturating_sub(areas.data_at).min(described))
     }
 
-    /// Extends its map of regions to so many bytes of data. The added ones were never written. The
-    /// map is stored with the next tables.
+    /// Extends its map of regions to this many bytes of data. The added regions were never written.
+    /// The map is stored with the next tables.
     pub fn extend(&self, data_bytes: u64) {
         let mut tables = self.lock();
         let (before, count) = (tables.regions.len(), pages(data_bytes / BLOCK_BYTES) as usize);

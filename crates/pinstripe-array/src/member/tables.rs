@@ -95,7 +95,7 @@ impl ArrayMember {
         self.device.write_at(self.areas.sums_at + first * PAGE_BYTES as u64, &bytes)
     }
 
-    /// Brings the pages that speak of blocks into memory.
+    /// Loads the pages with the checksums of these blocks into memory.
     pub(super) fn bring(&self, blocks: &Range<u64>) -> Result<MutexGuard<'_, Tables>> {
         self.bring_by(blocks, |page, region| self.read_page(page, region))
     }

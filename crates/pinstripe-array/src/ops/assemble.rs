@@ -10,7 +10,7 @@ use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
 use pinstripe_io::paths;
 
-/// Opens the devices that are there. A missing one is reported, and left out.
+/// Opens the devices that exist. A missing one is reported, and left out.
 ///
 /// # Errors
 /// As [`devices::open`], except for devices that are missing.
@@ -30,7 +30,8 @@ pub(crate) fn open_all(
     Ok(opened)
 }
 
-/// Whether a device that is known of an array was not given to another one since; that is told.
+/// Whether a registered device of an array still belongs to it; reports one that belongs to another
+/// array.
 fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
     let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
         return true;
@@ -45,8 +46,9 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     false
 }
 
-/// Refuses members that are older than what this host saw of their array last: those that were written
-/// since are away. What would be written to these could not be told from what they lack.
+/// Refuses members that are older than the last state of their array that this host saw: the
+/// members written since are absent. Later writes to the old ones could not be distinguished from
+/// what they lack.
 fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
     let own = devices.iter().filter_map(engine::probe);
     let newest = own.filter(|it| it.array.to_string() == entry.array).map(|it| it.generation).max();

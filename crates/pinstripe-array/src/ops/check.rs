@@ -11,7 +11,7 @@ use crate::engine::{Array, DeviceRole, check_room};
 use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The effect of the acts before the one that is looked at.
+/// The effect of the acts before the one that is checked.
 #[derive(Default)]
 struct Ahead<'a> {
     /// Devices that will have failed.
@@ -21,7 +21,7 @@ struct Ahead<'a> {
 }
 
 impl ArrayController {
-    /// Looks at all devices that the acts name. Nothing is changed.
+    /// Checks all devices that the acts name. Nothing is changed.
     ///
     /// # Errors
     /// Those that the acts would end with, as far as devices can tell; [`Kind::Usage`] for a device

@@ -48,7 +48,7 @@ pub trait ControlHandler: Send + Sync {
     fn close(&self) -> Result<()>;
 }
 
-/// A running array, and the data kept beside it.
+/// A running array, and the state of its server.
 pub struct ArrayController {
     /// The array.
     pub volume: Arc<Volume>,
@@ -60,8 +60,7 @@ pub struct ArrayController {
     turn: Mutex<()>,
     /// The generation that the register has.
     noted: AtomicU64,
-    /// A copy of the rules as last set, so that a look at them does not have to wait for the
-    /// flusher.
+    /// A copy of the rules as last set, so that a reader does not have to wait for the flusher.
     rules: Mutex<Rules>,
 }
 
@@ -275,8 +274,8 @@ impl ControlHandler for ArrayController {
         let Ok(mut entry) = self.register.read(&self.name) else { return };
         if entry.array == superblock.array.to_string() && entry.generation < superblock.generation {
             entry.generation = superblock.generation;
-            // It makes others careful, no more: an array whose register cannot be written goes on, and the
-            // next look tries again.
+            // The noted generation is only a safeguard: an array whose register cannot be written
+            // continues, and the next call tries again.
             if self.register.write(&entry).is_err() {
                 return;
             }
@@ -310,7 +309,7 @@ fn report((number, it): (u64, WorkReport)) -> ReportDetail {
     }
 }
 
-/// md's word for what goes on.
+/// md's word for the work in progress.
 fn work_word(kind: WorkKind) -> &'static str {
     match kind {
         WorkKind::Rebuild | WorkKind::Recover | WorkKind::Replace => "recover",

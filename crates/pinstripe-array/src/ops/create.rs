@@ -55,12 +55,12 @@ pub struct Created {
     pub member_bytes: u64,
 }
 
-/// Makes an array, and takes note of it under its name. All devices are opened and looked at before
+/// Makes an array, and registers it under its name. All devices are opened and checked before
 /// anything is written to any.
 ///
 /// # Errors
 /// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
-/// [`Kind::Busy`] for one in use; [`Kind::Usage`] for what the level cannot be made of.
+/// [`Kind::Busy`] for one in use; [`Kind::Usage`] for options that the level does not allow.
 pub fn create(
     request: &CreateRequest,
     register: &Register,
@@ -131,7 +131,7 @@ pub fn create(
 /// Bytes of a chunk as mdadm reads them: a bare number counts KiB.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what is no size.
+/// [`Kind::Usage`] if the text is not a size.
 pub fn chunk_bytes_of(text: &str) -> Result<u64> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     let bytes = parse_size(text)?;
@@ -141,7 +141,7 @@ pub fn chunk_bytes_of(text: &str) -> Result<u64> {
 /// A policy by its name.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what is none.
+/// [`Kind::Usage`] if the name is unknown.
 pub fn consistency_of(name: &str) -> Result<Consistency> {
     let all = [Consistency::Log, Consistency::Bitmap, Consistency::None];
     all.into_iter().find(|it| consistency(*it) == name).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Changes of an array between two looks at it, in the words of `mdadm --monitor`.
+//! Changes of an array between two observations, in the words of `mdadm --monitor`.
 
 use std::path::PathBuf;
 

@@ -4,7 +4,7 @@ use super::Register;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::control::Control;
 
-/// What the register knew of an array that was forgotten.
+/// The register's data about an array that was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgotten {
     /// Its devices; none when the entry could not be read.

@@ -51,7 +51,7 @@ impl Knob {
     /// Reads a knob.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a name that is none, can only be read, or a value that it does not have.
+    /// [`Kind::Usage`] for an unknown or read-only name, or an invalid value.
     pub fn parse(name: &str, value: &str) -> Result<Self> {
         let bad = |expected: &str| {
             Error::new(Kind::Usage, format!("{name} cannot be '{value}'")).expected(expected, value)

@@ -16,7 +16,7 @@ impl ArrayController {
     /// Does it, and registers the devices. Returns a text about it for people.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for a device that is none of the array's; as the engine says.
+    /// [`Kind::NotFound`] if the array has no such device; those of the engine.
     pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
             ManageAction::Fail { device } => self.fail(device),
@@ -116,7 +116,7 @@ impl ArrayController {
     /// Changes the level. Returns a text about it for people.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a word that is no level; as the engine says.
+    /// [`Kind::Usage`] if the word is not a level; those of the engine.
     pub(super) fn change_level(
         &self,
         level: &str,
@@ -181,7 +181,7 @@ impl ArrayController {
             .advice("name a device that is not in use"))
     }
 
-    /// Refuses a device that was no member of this array.
+    /// Refuses a device that is not a failed member of this array.
     ///
     /// # Errors
     /// [`Kind::Refused`].
@@ -212,7 +212,7 @@ impl ArrayController {
     /// The slot of a member's device, now: it may be in another one by the next slice of work.
     ///
     /// # Errors
-    /// As [`part`](Self::part); [`Kind::Usage`] for a device that is no member.
+    /// As [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
     pub(super) fn slot(&self, device: &Path) -> Result<usize> {
         let slot = self.part(device)?.map_or_else(|| Err(not_used()), DeviceRole::slot_in_use);
         slot.map_err(|error| error.at(device))
@@ -222,7 +222,7 @@ impl ArrayController {
     /// path; `None` for one that only the register knows.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for a device that is none of the array's.
+    /// [`Kind::NotFound`] if the array has no such device.
     pub(super) fn part(&self, device: &Path) -> Result<Option<DeviceRole>> {
         match self.role(device) {
             Some(role) => Ok(Some(role)),

@@ -71,7 +71,7 @@ pub fn look(entry: &Entry) -> Result<Detail> {
     Ok(detail(&entry.name, &found.array, None))
 }
 
-/// The devices that are there.
+/// Opens the devices that exist.
 fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
     let there = entry.devices.iter().filter(|path| paths::exists(path));
     let opened = there

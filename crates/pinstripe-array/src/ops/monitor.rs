@@ -1,7 +1,7 @@
-//! What happens to several arrays between two looks at them, in the words of `mdadm --monitor`.
+//! Events of several arrays between two observations, in the words of `mdadm --monitor`.
 //!
-//! The watcher needs no process that serves: an array without a server is seen by its
-//! superblocks. It decides and does nothing else; who is told is the caller's business.
+//! The watcher needs no process that serves: it reads the superblocks of an array without a server.
+//! It only decides which events there are; the caller reports them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,15 +19,15 @@ pub enum Sight {
     Seen(Box<Detail>),
     /// No array has the name, or no device of it can be read.
     Gone,
-    /// It could not be looked at this time.
+    /// Its state could not be read this time.
     Unknown,
 }
 
-/// Looks at an array without opening it; waits `patience` for each line of the process that serves
+/// Observes an array without opening it; waits `patience` for each line of the process that serves
 /// it.
 ///
 /// # Errors
-/// When it cannot be told: the process that serves it does not answer, for example because it is
+/// If its state is unknown: the process that serves it does not answer, for example because it is
 /// just starting.
 pub fn sight(name: &str, register: &Register, patience: Duration) -> Result<Sight> {
     match look_within(name, register, patience) {
@@ -54,18 +54,18 @@ fn look_within(name: &str, register: &Register, patience: Duration) -> Result<De
 pub struct Watcher {
     /// By name; none of one that is gone.
     seen: BTreeMap<String, Option<Detail>>,
-    /// Whether arrays that are seen for the first time are told.
+    /// Whether arrays that are seen for the first time are reported.
     tells_new: bool,
 }
 
 impl Watcher {
-    /// Knows of no array yet. With `tells_new`, those of the first look count as new.
+    /// Has seen no array yet. With `tells_new`, those of the first observation count as new.
     pub fn new(tells_new: bool) -> Self {
         Watcher { seen: BTreeMap::new(), tells_new }
     }
 
-    /// Takes one look at all arrays that are watched, and returns what happened since the last
-    /// one, each event with the name of its array. A name that is not among them any more is gone.
+    /// Takes one observation of all watched arrays, and returns the events since the last one, each
+    /// with the name of its array. An array whose name is missing here is gone.
     pub fn take(&mut self, sights: Vec<(String, Sight)>) -> Vec<(String, ArrayEvent)> {
         let mut told = Vec::new();
         let is_absent = |name: &String| !sights.iter().any(|(there, _)| there == name);
@@ -104,7 +104,7 @@ impl Watcher {
     }
 }
 
-/// What is wrong with an array that is seen for the first time.
+/// The problems of an array that is seen for the first time.
 fn at_first(now: &Detail) -> Vec<ArrayEvent> {
     let mut events = Vec::new();
     if !now.is_usable {
@@ -118,7 +118,7 @@ fn at_first(now: &Detail) -> Vec<ArrayEvent> {
     events
 }
 
-/// The changes between two looks at one array.
+/// The changes between two observations of one array.
 fn since(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     let mut events = between(before, now);
     match (&before.served, &now.served) {

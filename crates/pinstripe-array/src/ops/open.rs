@@ -50,7 +50,7 @@ impl Reached {
         }
     }
 
-    /// Whether it is at work in another process, and goes on there.
+    /// Whether another process serves it, and continues to do so.
     pub fn is_served(&self) -> bool {
         matches!(self, Reached::There(_))
     }

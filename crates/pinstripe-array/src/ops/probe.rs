@@ -10,7 +10,7 @@ use pinstripe_base::error::Result;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use pinstripe_io::disk::disk_of;
 
-/// Of two devices that share an arm each keeps half of its rate; less than this is no accident.
+/// Two devices that share an arm keep half of their rates each; a part below this is not chance.
 const SHARED_BELOW: f64 = 0.7;
 /// More than this no two have that share an arm.
 const APART_ABOVE: f64 = 0.85;
@@ -30,13 +30,13 @@ pub struct Probed {
     pub verdict: Verdict,
     /// Reads a second of each alone: the median of the rounds.
     pub alone_reads_per_second: [f64; 2],
-    /// The part of each one's rate that is left beside the other: the median of the rounds.
+    /// The part of each one's rate that is left while the other is read: the median of the rounds.
     pub kept: f64,
     /// The lowest and the highest of the middle half of the rounds.
     pub kept_range: [f64; 2],
     /// Rounds that were measured.
     pub rounds: usize,
-    /// Whether so many reads were done that no arm can have moved.
+    /// Whether the number of reads was too high for a device with an arm.
     pub has_no_arm: bool,
     /// Whether reads went past the page cache on both.
     pub is_direct: bool,
@@ -85,7 +85,7 @@ pub fn probe(paths: [&Path; 2], effort: ProbeEffort, stop: &AtomicBool) -> Resul
 }
 
 /// The verdict, the median of the part kept, and its middle half. It is certain only if the rounds
-/// agree: the whole middle half has to lie on one side.
+/// agree: the middle half must be on one side entirely.
 fn judge(rounds: &[Round]) -> (Verdict, f64, [f64; 2]) {
     let mut kept: Vec<f64> = rounds.iter().map(Round::kept).collect();
     kept.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Arrays by what a set of devices says of itself, as mdadm's `--scan` finds them.
+//! Arrays according to the superblocks of a set of devices, as mdadm's `--scan` finds them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::geometry::Level;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 
-/// An array of which at least one device was found.
+/// An array with at least one device found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedArray {
     /// The name that its newest superblock has; of md's `host:name` all of it.
@@ -21,7 +21,7 @@ pub struct ScannedArray {
     pub array: String,
     /// `raid5` and so on, or md's number for a level that is not served here.
     pub level: String,
-    /// The number of members that are no spares.
+    /// The number of members without the spares.
     pub raid_devices: usize,
     /// The devices found, in the order in which they were named.
     pub devices: Vec<PathBuf>,

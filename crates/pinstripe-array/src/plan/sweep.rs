@@ -1,4 +1,4 @@
-//! Marks of all shards as segments of columns, in each of which nothing changes.
+//! Splits the marks of all shards into segments of columns with constant marks.
 
 use std::ops::Range;
 

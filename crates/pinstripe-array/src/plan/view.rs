@@ -23,7 +23,7 @@ pub(super) struct Sources {
     pub zeros: ShardSet,
     /// With the caller.
     pub cached: ShardSet,
-    /// To be had from the rest of the row only.
+    /// Only computable from the rest of the row.
     pub lost: ShardSet,
     /// On their members.
     pub readable: ShardSet,

@@ -1,5 +1,5 @@
-//! The plan of a write: for each run of columns the way that reads least. What is written is the
-//! same whichever way parity is computed, so the fewest bytes read are the fewest bytes moved.
+//! The plan of a write: for each run of columns the way that reads least. The writes are the same
+//! whichever way parity is computed, so the fewest bytes read are the fewest bytes moved.
 
 use super::sweep::Segment;
 use super::view::{Sources, View};
@@ -56,7 +56,7 @@ struct Task<'a> {
     sources: Sources,
     /// Shards with nothing but new bytes.
     dirty: ShardSet,
-    /// Shards with some new bytes, or none, that are written all the same.
+    /// Shards with some new bytes, or none, that are written anyway.
     fill: ShardSet,
 }
 

@@ -1,9 +1,9 @@
-//! The table of magic bytes: what stands where in formats that one look at a fixed place tells.
+//! The table of magic bytes, for formats that are recognised by bytes at one fixed place.
 //!
-//! A magic of two bytes is not here but checked with the fields beside it, since random bytes would
-//! have it too often.
+//! Magics of two bytes are not in it but checked together with the fields next to them, since
+//! random bytes would match too often.
 
-/// Magic bytes with where they stand, from the beginning.
+/// Magic bytes with their offsets from the beginning.
 pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
     (0, b"XFSB", "an XFS file system"),
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
@@ -43,7 +43,7 @@ pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
     (0, b"hsqs", "a squashfs file system"),
     (512, b"EFI PART", "a partition table (GPT)"),
     (4096, b"EFI PART", "a partition table (GPT)"),
-    // Of other systems.
+    // Content of other systems.
     (32, b"ORCLDISK", "a disk of Oracle ASM"),
     (8, b"OracleCFS", "an OCFS file system"),
     (0, b"\xce\xfa\xad\x1b", "a BFS file system"),
@@ -95,7 +95,7 @@ pub(super) const KNOWN: &[(usize, &[u8], &str)] = &[
     (0, b"PK\x03\x04", "a zip archive"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (0, b"SQLite format 3\0", "an SQLite database"),
-    // Parts of a store, as they would stand on a device.
+    // Parts of a store, as they would be on a device.
     (0, b"psRC", "records of a pinstripe store"),
     (0, b"psFR", "a log of 'pinstripe split'"),
     (0, b"pstrSETh", "stripes of a pinstripe store"),

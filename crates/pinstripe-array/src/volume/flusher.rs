@@ -74,8 +74,8 @@ impl Shared {
         let mut again = Duration::ZERO;
         let mut absent = self.array.absent();
         let mut has_worked = false;
-        // Since then bytes went to the members that were not counted yet, but for the time that
-        // the thread rested.
+        // Bytes counted so far, and the time since which the next ones are written, without the
+        // time that the thread rested.
         let (mut counted, mut since) = (0, Duration::ZERO);
         loop {
             let asked = self.now();
@@ -114,7 +114,7 @@ impl Shared {
     }
 
     /// Returns blocks that could not be stored as an error of the waiting syncs only: the array
-    /// goes on.
+    /// continues.
     fn once(&self, up_to: u64, synced: Result<()>) -> Result<()> {
         match synced {
             Err(error) if error.kind() == Kind::Corrupt => {

@@ -112,7 +112,8 @@ impl Volume {
         self.shared.keep(report);
     }
 
-    /// Bytes of each member that pending work moved per second lately; 0 where it stands still.
+    /// Bytes of each member that pending work moved per second lately; 0 while it makes no
+    /// progress.
     pub(crate) fn work_rate(&self) -> u64 {
         self.shared.work_rate()
     }

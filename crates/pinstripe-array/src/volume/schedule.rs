@@ -34,7 +34,7 @@ pub struct FlusherInputs {
     pub now: Duration,
     /// A sync that is wanted, by its number.
     pub sync: Option<u64>,
-    /// When pending work may go on, if there is any.
+    /// When pending work may continue, if there is any.
     pub work_at: Option<Duration>,
     /// Whether the last task was a slice of it.
     pub has_worked: bool,
@@ -79,7 +79,7 @@ pub struct WorkPace {
     active_at: Option<Duration>,
 }
 
-/// Users that moved nothing for so long are idle.
+/// Users that moved nothing for this time are idle.
 const RECENT: Duration = Duration::from_millis(100);
 /// A slice that is late by more does not make up for it: users would have to wait for all of it.
 const LATE_MOST: Duration = Duration::from_secs(1);
@@ -112,8 +112,8 @@ impl WorkPace {
         (owed as u64).clamp(STEP_BYTES, LATE_STEP_BYTES)
     }
 
-    /// Sets when the next slice is due, after one that began at `began`, ended `now` and moved so
-    /// many bytes of each member.
+    /// Sets when the next slice is due, after one that began at `began`, ended `now` and moved
+    /// `bytes` of each member.
     pub fn moved(&mut self, began: Duration, now: Duration, bytes: u64, settings: &VolumeSettings) {
         let limit = match self.is_active(now) {
             true => settings.speed_limit_min,

@@ -39,8 +39,8 @@ struct Inner {
     /// The number of syncs asked for, and of those that have ended.
     syncs_wanted: u64,
     syncs_done: u64,
-    /// Syncs whose callers wait, by number, with the error of the one that covered each where the
-    /// array goes on after it. Each caller removes its own.
+    /// Syncs whose callers wait, by number, with the error of the sync that covered each if the
+    /// array continues after it. Each caller removes its own.
     syncs_waiting: BTreeMap<u64, Option<Error>>,
     /// Threads that use the flusher, or wait for it.
     leases: usize,
@@ -112,8 +112,9 @@ impl VolumeState {
         now: impl Fn() -> Duration,
         dirty: impl Fn() -> u64,
     ) -> Result<()> {
-        // The flusher sets `rests` before its last look at the cache, and the write is in the cache
-        // before this looks at `rests`: so at least one of the two threads sees the other's write.
+        // The flusher sets `rests` before its last check of the cache, and the write is in the
+        // cache before this check of `rests`: so at least one of the two threads sees the other's
+        // write.
         if self.rests.load(Ordering::SeqCst) {
             let inner = self.lock();
             let is_much = gathered.bytes > inner.settings.cache_bytes / 2;

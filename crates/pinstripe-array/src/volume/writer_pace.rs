@@ -17,7 +17,7 @@ const TURN_MOST: Duration = Duration::from_millis(200);
 const TURN_LEAST: Duration = Duration::from_millis(2);
 /// Weight of the newest task in the rate.
 const NEWEST: f64 = 0.25;
-/// A task with fewer bytes tells nothing of a rate.
+/// A task with fewer bytes does not measure a rate.
 const TELLING_BYTES: u64 = 64 << 10;
 
 /// The rate of the members, and the turns of writers.
@@ -42,8 +42,8 @@ impl WriterPace {
         };
     }
 
-    /// When a writer may go on that has just added `bytes`, with `dirty` of `limit` dirty; `None`:
-    /// at once.
+    /// When a writer that has just added `bytes` may continue, with `dirty` of `limit` dirty;
+    /// `None`: at once.
     pub fn turn(&mut self, now: Duration, bytes: u64, dirty: u64, limit: u64) -> Option<Duration> {
         let speed = self.rate * speed_up(dirty, limit)?;
         if speed <= 0.0 {

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - the superblocks call a stretch moved only when all of it is durable, checksums included, and
 //!   its old place is not overwritten before they do;
-//! - no record of the log that may be replayed speaks of rows of another shape;
+//! - no log record that may be replayed names rows of another shape;
 //! - blocks that cannot be rebuilt stay lost, and so does their new parity.
 //!
 //! A member that fails meanwhile is filled anew later; it cannot just be brought up to date.

@@ -1,5 +1,5 @@
 //! Using more of each member, after devices got larger or were replaced by larger ones. Nothing
-//! moves: what is gained lies behind all else, and was never written.
+//! moves: the added space follows all other data, and was never written.
 //!
 //! Invariant: a superblock names the new size only when the tables of every member reach as far.
 
@@ -16,8 +16,8 @@ impl Flusher {
     ///
     /// # Errors
     /// [`Kind::Refused`] when a member or a spare has no more room, by name, or members are absent;
-    /// [`Kind::Busy`] while other work goes on; [`Kind::Unsupported`] for far copies, which would
-    /// have to move; those of the devices.
+    /// [`Kind::Busy`] while other work is running; [`Kind::Unsupported`] for far copies, which
+    /// would have to move; those of the devices.
     pub fn grow_size(&mut self) -> Result<()> {
         self.long.check_whole(&self.logged, "grow")?;
         let geometry = larger(&self.logged)?;

@@ -2,9 +2,9 @@
 //! a member that is added is filled with parity like one that replaces a failed one.
 //!
 //! Invariants:
-//! - no record of the log that may be replayed speaks of rows of the old level;
-//! - the superblock that names the new level also says of an added member how far it is filled, so
-//!   that at no moment parity counts which was never computed;
+//! - no log record that may be replayed names rows of the old level;
+//! - the superblock that names the new level also records how far an added member is filled, so
+//!   that parity that was never computed is never used;
 //! - a dropped member becomes a spare only when the others no longer need it.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Flusher {
     /// it and is filled; a member that is not needed any more becomes a spare.
     ///
     /// # Errors
-    /// Those of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work goes on;
+    /// Those of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work is running;
     /// [`Kind::Refused`] when members are absent, or there is no spare; those of the devices.
     pub fn change_level(&mut self, level: Level) -> Result<()> {
         self.long.begin_takeover(&mut self.logged, level)
@@ -105,7 +105,8 @@ fn drop_parity(
     })?;
     let Some(dropped) = dropped else { return Ok(()) };
     let superblock = array.superblock();
-    // One that does not take this is no spare: its superblock names a slot that no longer exists.
+    // A member that does not take this is not a spare: its superblock names a slot that no longer
+    // exists.
     let spare = for_slot(&dropped, &superblock, SPARE);
     if let Ok(spare) = spare
         && spare.write_superblock(&superblock).and_then(|()| spare.sync()).is_ok()
@@ -116,7 +117,7 @@ fn drop_parity(
 }
 
 impl LongWork {
-    /// Refuses a change of all of the array while other work goes on, or members are absent.
+    /// Refuses a change of the entire array while other work is running, or members are absent.
     pub(super) fn check_whole(&self, logged: &LoggedArray, what: &str) -> Result<()> {
         if self.is_filling() || self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "other work on the array is running")

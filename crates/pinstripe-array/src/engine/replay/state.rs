@@ -1,4 +1,4 @@
-//! The state that a column of blocks is in after a power cut, told by its checksums.
+//! The state of a column of blocks after a power cut, as its checksums show it.
 //!
 //! A state is what the column holds after a number of its last records. Every shard has a checksum
 //! in it: that of the newest of these records that wrote the shard, else that of the table. Sectors
@@ -36,8 +36,8 @@ impl Replay<'_> {
         if let Some(before) = before {
             self.redo_data(map, column, before, |shard| !is_rewritten(shard), on_disk)?;
         }
-        // A record that was durable had all before it in place. What is not may be damaged since:
-        // then parity of the newest replaces it, where nothing else is missing.
+        // If the newest record was durable, all before it was in place. A shard that is not may be
+        // damaged since: then parity of the newest replaces it, if no other shard is missing.
         let is_complete = on_disk.iter().all(Option::is_some);
         let is_begun = is_complete || before.is_none_or(|it| is_in_place(it, newest, on_disk));
         let Some(last) = newest.filter(|_| is_begun).or(before) else { return Ok(()) };
@@ -229,7 +229,7 @@ impl Replay<'_> {
             // Without its table only what the log gives is to be believed.
             (None, None) if self.array.holder(map, shard).is_some() => None,
             (None, None) => on_disk[shard].clone(),
-            // Whatever stands there suits it, so it proves nothing: see `clear_torn`.
+            // Any content is valid for this sum, so it proves nothing: see `clear_torn`.
             (Some(Sum::UNWRITTEN), _) if is_written_later => return None,
             (Some(Sum::UNWRITTEN), _) => Some(vec![0; BLOCK]),
             (Some(sum), _) => {
@@ -284,9 +284,9 @@ impl Replay<'_> {
     }
 
     /// Zeroes blocks that one of these records wrote for the first time and that do not match it:
-    /// they are torn over what stood on the device before the array did, which no reader may see. A
-    /// block that both records wrote is mixed from their bytes only, since the newest was begun
-    /// when the earlier write was durable.
+    /// they are mixed with bytes that were on the device before the array, which no reader may see.
+    /// A block that both records wrote is a mix of their bytes only, since the earlier write was
+    /// durable when the newest began.
     pub(super) fn clear_torn(
         &self,
         map: &RowMap,
@@ -352,7 +352,7 @@ impl Replay<'_> {
             let recorded = records.iter().flatten().filter_map(|write| write.sum(*shard));
             let recorded: Vec<Sum> = recorded.collect();
             let table = self.sum(map, *shard, column);
-            // What stood there before the first write is no stranger: it reads as zeros.
+            // Content from before the first write is not foreign: it reads as zeros.
             let is_fresh = table == Some(Sum::UNWRITTEN) && recorded.len() < 2;
             !is_fresh && !recorded.into_iter().chain(table).any(|sum| sum.suits(bytes))
         };

@@ -70,7 +70,7 @@ impl MdDeviceInfo {
 }
 
 impl MdState {
-    /// Bytes 192 to 256; checksum and number of roles were looked at before.
+    /// Bytes 192 to 256, except the checksum and the number of roles, which were checked before.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let (updated, events, resync_sectors) = (reader.u64()?, reader.u64()?, reader.u64()?);
         reader.take(8)?;

@@ -71,7 +71,7 @@ fn fold(sum: u32) -> u32 {
     (once & 0xffff) + (once >> 16)
 }
 
-/// Reads a superblock that lies at `sector`.
+/// Decodes a superblock that is stored at `sector`.
 ///
 /// # Errors
 /// [`Kind::NotFound`] where there is none; [`Kind::Unsupported`] for another version;

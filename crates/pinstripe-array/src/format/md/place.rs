@@ -1,4 +1,4 @@
-//! Where the superblock of each version of md's metadata lies: `super_90_load` and `super_1_load`
+//! The place of the superblock in each version of md's metadata: `super_90_load` and `super_1_load`
 //! in `drivers/md/md.c`.
 
 use std::fmt;
@@ -43,7 +43,7 @@ impl MdPlace {
     /// The place of version 1.2, on every device.
     pub const V1_2: MdPlace = MdPlace { version: MdVersion::V1_2, sector: 8 };
 
-    /// All places on a device of so many bytes, the usual one first.
+    /// All places on a device of this size, the usual one first.
     pub fn all(device_bytes: u64) -> impl Iterator<Item = MdPlace> {
         let sectors = device_bytes / SECTOR_BYTES;
         let at = |version, sector| MdPlace { version, sector };
@@ -72,7 +72,7 @@ impl MdPlace {
         self.sector.saturating_mul(SECTOR_BYTES)
     }
 
-    /// Reads the superblock that lies here from its bytes.
+    /// Decodes the superblock that is stored here.
     ///
     /// # Errors
     /// Those of [`MdSuperblock::decode`]; [`Kind::Unsupported`](pinstripe_base::error::Kind) for
