@@ -1,4 +1,4 @@
-//! The attempts of one call: how long it may take, and when it is sent again.
+//! The attempts of one call: its deadline, and when it is sent again.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use pinstripe_member::goes_on;
 use crate::endpoint::{Endpoint, Load};
 use crate::fault::Fault;
 
-/// A call with all its attempts may take so long, with the same addition.
+/// The deadline of a call with all its attempts; extended per MiB as that of one attempt.
 pub(crate) const CALL: Duration = Duration::from_secs(20);
-/// A call to an endpoint that has not answered yet, and one that it refuses to connect.
+/// The same for an endpoint that has not answered yet, and for refused connections.
 const FIRST_CALL: Duration = Duration::from_secs(9);
 const FIRST_CONNECT: Duration = Duration::from_secs(1);
 /// The first pause before a request is sent again; it doubles.
@@ -32,7 +32,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// The attempts of a call that moves so much; none while the endpoint is left alone.
+    /// The attempts of a call that moves data for this time; an error while the endpoint is
+    /// resting.
     pub fn of(endpoint: &Endpoint, data: Duration) -> Result<Attempts, Fault> {
         let (has_answered, rests) = endpoint.health.look();
         match rests {
@@ -59,11 +60,11 @@ impl Attempts {
         }
     }
 
-    /// Waits until the request may be sent again. It went out when the window had been halved so
-    /// often.
+    /// Waits until the request may be sent again. `halved` is the window's count of halvings when
+    /// it was sent.
     ///
     /// # Errors
-    /// The fault, when sending again is of no use or the time is over.
+    /// The fault, if a retry is useless or the time is over.
     pub async fn next(
         &mut self,
         endpoint: &Endpoint,
@@ -113,7 +114,7 @@ impl Attempts {
     }
 }
 
-/// Waits, the first time not at all; returns the pause for the next time.
+/// Waits for `pause`, the first time not at all; returns the pause for the next time.
 pub async fn pause(pause: Duration) -> Duration {
     tokio::time::sleep(jittered(pause)).await;
     longer(pause).max(PAUSE)

@@ -1,8 +1,8 @@
-//! How many bytes in a second may go to one endpoint, and come from it.
+//! The limit on bytes per second to and from one endpoint.
 //!
-//! A request reserves the time that its bytes take and waits until that begins; then it goes as
-//! fast as the line. So the rate holds over any time that is long against one request, whichever
-//! of the threads and members ask, and deadlines are those of a line without a limit.
+//! A request reserves the time that its bytes take and waits until that begins; then it is sent at
+//! line speed. So the rate holds over any time that is long compared with one request, for all
+//! threads and members together, and deadlines are those of a line without a limit.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::locks::{BucketLock, RankedMutex};
 use pinstripe_base::clock;
 use pinstripe_member::goes_on;
 
-/// A member that waits says so at this interval, or it would be given up as silent.
+/// A waiting member reports progress at this interval, so that it does not count as silent.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(250);
 
-/// What takes longer than this takes for ever.
+/// The longest wait that is computed; a longer one counts as endless.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
-/// Most bytes per second to and from each endpoint; without a value there is no limit.
+/// Most bytes per second to and from each endpoint; `None` means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bandwidth {
     /// To the endpoint.
@@ -28,7 +28,7 @@ pub struct Bandwidth {
 /// One direction of an endpoint.
 pub(crate) struct RateLimit {
     bytes_per_second: Option<u64>,
-    /// When all bytes that were reserved have gone.
+    /// The time when all reserved bytes are sent.
     free_at: RankedMutex<Option<Instant>>,
 }
 
@@ -48,7 +48,7 @@ impl RateLimit {
         self.bytes_per_second.is_some()
     }
 
-    /// Reserves time for bytes, and says how long it is until that begins.
+    /// Reserves time for bytes. Returns the delay until that time begins.
     fn reserve(&self, now: Instant, bytes: u64) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let seconds = bytes as f64 / rate.max(1) as f64;
@@ -70,7 +70,7 @@ impl RateLimit {
         }
     }
 
-    /// Bytes came that the request had not reserved.
+    /// Charges bytes that arrived and were not reserved.
     pub(crate) fn spend(&self, bytes: u64) {
         self.reserve(clock::monotonic(), bytes);
     }

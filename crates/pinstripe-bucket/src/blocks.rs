@@ -1,12 +1,12 @@
-//! Extents that are read from front to back are fetched in blocks, and ahead of their readers.
+//! Blocks and read-ahead for extents that are read sequentially.
 //!
 //! A store reads records of some hundred KiB; over a far endpoint each would cost a round trip. A
 //! sequential reader gets complete blocks, and the next blocks are prefetched. Reads at other
 //! offsets fetch only the range requested.
 //!
-//! Invariants: a block is fetched once however many threads wait for it; at most [`BLOCKS_MAX`]
-//! are held, in all members together; opening an extent anew forgets its blocks, so that bytes
-//! which arrived wrong are not given twice.
+//! Invariants: a block is fetched once, however many threads wait for it. At most [`BLOCKS_MAX`]
+//! are held for all members together. Opening an extent again forgets its blocks, so that bytes
+//! that arrived damaged are not returned twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +35,7 @@ const RUN_MIN: u64 = 2;
 /// Extents whose readers are remembered.
 const TRACKS_MAX: usize = 256;
 
-/// A block, there or on its way.
+/// A block, fetched or being fetched.
 pub type Block = Shared<BoxFuture<'static, Result<Bytes, Fault>>>;
 
 /// An extent of one of the members.
@@ -57,7 +57,7 @@ struct State {
     clock: u64,
 }
 
-/// What readers of an extent do.
+/// The state of the readers of an extent.
 #[derive(Default, Clone, Copy)]
 struct Track {
     end: u64,
@@ -69,8 +69,8 @@ struct Track {
 }
 
 impl Blocks {
-    /// The blocks that hold a range, in order, if it is to be read so; `fetch` begins to fetch
-    /// one.
+    /// The blocks that hold a range, in order, if it should be read in blocks; `fetch` begins to
+    /// fetch one.
     pub fn of(
         &self,
         extent: Extent,
@@ -101,7 +101,7 @@ impl Blocks {
         self.0.lock().tracks.entry(extent).or_default().extent_bytes = Some(extent_bytes);
     }
 
-    /// Forgets what is held of an extent.
+    /// Forgets the cached blocks of an extent.
     pub fn forget(&self, extent: Extent) {
         let mut state = self.0.lock();
         state.tracks.remove(&extent);
@@ -113,7 +113,7 @@ impl Blocks {
 }
 
 impl State {
-    /// Blocks that are fetched ahead of each of those who read at the moment.
+    /// Blocks that are prefetched for each current reader.
     fn ahead_max(&self) -> u64 {
         let is_read = |track: &&Track| track.used + RECENT >= self.clock;
         let readers = self.tracks.values().filter(is_read).count().max(1);
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-/// The bytes of a range out of the blocks that hold it; `None` where they end before it does.
+/// Copies a range out of the blocks that hold it; `None` if they end before it does.
 pub fn copy(blocks: &[Bytes], offset: u64, buf: &mut [u8]) -> Option<()> {
     let mut at = usize::try_from(offset % BLOCK_BYTES).ok()?;
     let mut rest = buf;

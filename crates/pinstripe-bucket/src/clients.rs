@@ -1,5 +1,5 @@
-//! The clients of `object_store`, one for each provider: set up so that retries, deadlines, counting and
-//! the reading of refusals are ours.
+//! The clients of `object_store`, one for each provider: set up so that this crate does the
+//! retries, deadlines, counting and decoding of refusals.
 //!
 //! Never here: where credentials come from.
 
@@ -18,26 +18,27 @@ use crate::session::BucketClient;
 use crate::signed::Signed;
 use crate::traffic::CountingConnector;
 
-/// What an endpoint is used with. It has no `Debug`: it holds secrets.
+/// How an endpoint is used: region, credentials, authorities. It has no `Debug`: it holds secrets.
 #[derive(Default)]
 pub struct Access {
     /// The region that requests are signed for.
     pub region: String,
-    /// Options of `object_store` that say where credentials come from, by their names, as in
-    /// `aws_access_key_id`. Without any nothing is signed at an endpoint that speaks Google's protocol.
+    /// Options of `object_store` for the source of credentials, by their names, as in
+    /// `aws_access_key_id`. Without any, requests to an endpoint with Google's protocol are not
+    /// signed.
     pub credentials: Vec<(String, String)>,
     /// Certificates of authorities trusted in addition to the system's, as PEM; may be empty.
     pub authorities: Vec<u8>,
 }
 
-/// A client, and where S3 is spoken what sends the requests that it has no calls for.
+/// A client and, for S3, the sender of requests that it has no calls for.
 type Opened = (Arc<dyn BucketClient>, Option<Signed>);
 
 /// Opens the client of a place.
 ///
 /// # Errors
-/// [`Kind::Usage`] for credentials that make no sense; [`Kind::Unsupported`] for a provider that this
-/// program was built without.
+/// [`Kind::Usage`] for invalid credentials; [`Kind::Unsupported`] for a provider that this program
+/// was built without.
 pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
     match place.provider() {
         Provider::S3 => s3(place, access, endpoint),
@@ -55,7 +56,7 @@ fn options(place: &BucketPlace) -> ClientOptions {
     ClientOptions::new().with_allow_http(!place.is_secure())
 }
 
-/// What makes the connections, as [`crate::connection`] has them.
+/// The connector that [`crate::connection`] sets up.
 fn connector(
     place: &BucketPlace,
     authorities: &[u8],
@@ -87,7 +88,7 @@ fn option<K: FromStr>(name: &str) -> Result<K> {
         .map_err(|_| Error::new(Kind::Usage, format!("this is no option of credentials: {name}")))
 }
 
-/// Makes sure that this program speaks what a place needs.
+/// Verifies that this program supports the protocol of a place.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] when it was built without.

@@ -1,4 +1,4 @@
-//! Connections to endpoints, which go where the place says and nowhere else.
+//! Connections to endpoints. They lead only to the host in the place.
 //!
 //! No redirect is followed: the next host would get the headers of the request, the session token
 //! among them, and its answer would be taken for the endpoint's.
@@ -15,7 +15,7 @@ use reqwest::{Certificate, Client};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
-/// A machine that has no role to give does not answer at all.
+/// The timeout of a connection for a role: a machine that has none does not answer at all.
 const CONNECT_ROLE: Duration = Duration::from_secs(1);
 
 /// The HTTP client of an endpoint or of the machine's own role, as `object_store` needs it. The
@@ -34,7 +34,7 @@ pub fn client(
         .http1_only()
         .https_only(value(ClientConfigKey::AllowHttp) != "true")
         .tls_certs_merge(authorities.iter().cloned())
-        // A body is to have the length that its head says.
+        // The length of a body must equal that in its header.
         .no_gzip()
         .no_brotli()
         .no_zstd()
@@ -44,7 +44,7 @@ pub fn client(
     client.map_err(|source| object_store::Error::Generic { store: "HTTP", source: source.into() })
 }
 
-/// Tries the addresses of a host from any one of them on: they share the work.
+/// Tries the addresses of a host in order, from a random one on, so that they share the load.
 #[derive(Debug)]
 struct Shuffled;
 

@@ -11,11 +11,11 @@ use crate::locks::{BucketLock, RankedMutex};
 use crate::traffic::Counters;
 use crate::window::Window;
 
-/// How long an endpoint that was silent is not asked again; it doubles each time.
+/// How long a silent endpoint rests, that is, gets no requests; it doubles each time.
 const REST: Duration = Duration::from_secs(10);
 const REST_MAX: Duration = Duration::from_secs(160);
 
-/// What all sessions with one endpoint share.
+/// The state that all sessions with one endpoint share.
 pub struct Endpoint {
     pub counters: Arc<Counters>,
     pub window: Window,
@@ -38,9 +38,9 @@ impl Endpoint {
 #[derive(Clone, Copy, Default)]
 pub struct Load {
     pub up: u64,
-    /// From the endpoint, as far as that is known before.
+    /// From the endpoint, if known in advance.
     pub down: u64,
-    /// The most that may come.
+    /// The most that may be received.
     pub most_down: u64,
 }
 
@@ -49,13 +49,13 @@ impl Load {
         Load { up: bytes, ..Load::default() }
     }
 
-    /// The time that they may take.
+    /// The time allowed for the bytes.
     pub fn time(self) -> Duration {
         Duration::from_secs((self.up + self.most_down) >> 20)
     }
 }
 
-/// What short answers took lately: a moving average, in which each new one counts a quarter.
+/// The latency of short answers: a moving average in which each new one counts a quarter.
 pub struct Latency(RankedMutex<Option<Duration>>);
 
 impl Default for Latency {
@@ -68,7 +68,7 @@ impl Default for Latency {
 const SHORT_BYTES: u64 = 128 << 10;
 
 impl Latency {
-    /// A request that moved so much was answered after this time.
+    /// Records that a request with this load was answered after this time.
     pub fn saw(&self, load: Load, took: Duration) {
         if load.up.max(load.most_down) <= SHORT_BYTES {
             let mut mean = self.0.lock();
@@ -76,7 +76,7 @@ impl Latency {
         }
     }
 
-    /// What a short answer takes, once one came.
+    /// The mean latency of short answers, once there was one.
     pub fn mean(&self) -> Option<Duration> {
         *self.0.lock()
     }
@@ -94,12 +94,12 @@ impl Default for Health {
 #[derive(Default)]
 struct Heard {
     has_answered: bool,
-    /// Since when it is left alone, how long, and the fault that a call gets meanwhile.
+    /// Since when it rests, how long, and the fault that calls get meanwhile.
     rests: Option<(Instant, Duration, Fault)>,
 }
 
 impl Health {
-    /// Whether it ever answered, and the fault that it is left alone for.
+    /// Whether it ever answered, and the fault for which it rests now.
     pub fn look(&self) -> (bool, Option<Fault>) {
         let heard = self.0.lock();
         let rests = heard.rests.as_ref().filter(|(began, rest, _)| clock::since(*began) < *rest);
@@ -110,7 +110,7 @@ impl Health {
         *self.0.lock() = Heard { has_answered: true, rests: None };
     }
 
-    /// It was silent, or asked too much, for the whole of a call.
+    /// Lets it rest after it was silent, or throttled, for an entire call.
     pub(crate) fn leave_alone(&self, fault: &Fault) {
         let mut heard = self.0.lock();
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));

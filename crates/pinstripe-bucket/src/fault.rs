@@ -1,4 +1,4 @@
-//! Why a request came to nothing, and the error that is made of it.
+//! Why a request failed, and the error for it.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -8,14 +8,15 @@ use pinstripe_base::error::{Error, Kind};
 
 use crate::refusal::{Refusal, printable, strange};
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// There is no such object.
+    /// The object does not exist.
     Missing,
-    /// An object has the name, says the endpoint.
+    /// The endpoint reports that an object has the name.
     Exists,
-    /// An object has the name and may not be replaced, and there is none to be read, says the endpoint.
+    /// The endpoint reports that an object has the name and may not be replaced, and that none can
+    /// be read.
     Contradicts,
     Refused(Box<Refusal>),
     /// No connection, or it ended before the answer.
@@ -28,14 +29,14 @@ pub enum Fault {
     Odd(String),
     /// A listing has a key that cannot be a path.
     NoPath(String),
-    /// The bucket is shown as it was at a time: nothing is changed.
+    /// The bucket is shown as it was in the past: it cannot be changed.
     ReadOnly,
     /// The request is S3's, but the endpoint has another protocol.
     Unknown,
 }
 
 impl Fault {
-    /// What an error of the client means.
+    /// The fault for an error of the client.
     pub fn of(error: &object_store::Error) -> Self {
         match error {
             object_store::Error::NotFound { .. } => return Fault::Missing,
@@ -69,8 +70,8 @@ impl Fault {
         Fault::Odd(printable(&last))
     }
 
-    /// What ended a connection, by its deepest cause: the library's words for certificates are all that
-    /// tells these apart.
+    /// The fault for a lost connection, by its deepest cause: only the library's text distinguishes
+    /// certificate errors.
     fn of_connection(why: String) -> Self {
         match why.contains("certificate") {
             true => Fault::Untrusted(why),
@@ -94,7 +95,7 @@ impl Fault {
         }
     }
 
-    /// Whether nothing at all was heard.
+    /// Whether there was no answer at all.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Fault::Cut(_) | Fault::Late)
     }

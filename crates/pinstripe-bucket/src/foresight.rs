@@ -33,14 +33,14 @@ use crate::place::BucketPlace;
 use crate::session::{Fetched, ObjectMark, Session, tag_of};
 use crate::tails::{TAIL_BYTES, has_tail};
 
-/// Age at which what was seen is seen no more.
+/// The age at which a prefetched answer is discarded.
 const FRESH: Duration = Duration::from_secs(10);
-/// Keys of a whole prefix that are listed at once: one page. Longer prefixes are listed by room.
+/// Keys of an entire prefix that are listed together: one page. Longer prefixes are listed by room.
 const WHOLE_MAX: usize = 1000;
-/// Objects of one room that are fetched ahead, and their length; the label's, too.
+/// Objects of one room that are prefetched, and their length; the label's, too.
 const FETCHED_MAX: usize = 64;
 const OBJECT_MAX_BYTES: u64 = 64 << 10;
-/// The block at the beginning of an extent that who opens it reads.
+/// The block at the beginning of an extent that every reader needs.
 const HEADER_BYTES: u64 = 4096;
 /// Objects whose bytes are kept for the next listing that shows them.
 const KNOWN_MAX: usize = 512;
@@ -74,20 +74,20 @@ impl Default for Foresight {
     }
 }
 
-/// A fetch under way; `None` when it came to nothing.
+/// A fetch in progress; `None` if it failed.
 type Fetching = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
 
 #[derive(Default)]
 struct Known {
     /// By name: the entity tag, and the bytes.
     objects: HashMap<ExtentName, (String, Fetching)>,
-    /// Ends that were handed out: who opened the extent has what it needs.
+    /// Ends that were handed out: their readers have what they need.
     opened: HashSet<ExtentName>,
     /// The prefix has more keys than one page.
     is_large: bool,
 }
 
-/// What one announcement set off.
+/// The requests begun by one announcement.
 struct Round {
     began: Instant,
     left: RankedMutex<HashMap<Room, Glance>>,
@@ -148,7 +148,7 @@ impl Foresight {
         *self.ends.lock() = ends.collect();
     }
 
-    /// Drops all that was seen: something changes.
+    /// Discards all prefetched answers, because the member changes.
     pub fn drop_all(&self) {
         *self.round.lock() = None;
         self.ends.lock().clear();
@@ -162,7 +162,7 @@ impl Foresight {
         self.round.lock().as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
     }
 
-    /// The listing of a room, if it was asked for and is to be used once more.
+    /// The listing of a room, if it was announced and has uses left.
     pub fn list(&self, runtime: &Runtime, room: Room) -> Option<Listing> {
         let round = self.current()?;
         let is_first = round.take(room)?;
@@ -192,7 +192,7 @@ impl Foresight {
             }
             ExtentName::In(..) => return None,
         };
-        // An end is handed out once: opened again, an extent is asked again.
+        // An end is handed out once: when an extent is opened again, its end is requested again.
         if has_tail(name) && !self.known.lock().opened.insert(name) {
             return None;
         }
@@ -220,7 +220,7 @@ impl Round {
         self.left.lock().contains_key(&room)
     }
 
-    /// Takes a listing of a room; says whether it is the first one or the later.
+    /// Takes one use of a listing. Returns whether it is the first listing or the later one.
     fn take(&self, room: Room) -> Option<bool> {
         let mut left = self.left.lock();
         let glance = left.get_mut(&room)?;
@@ -249,7 +249,7 @@ pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetch
     Fetched { object_bytes: bytes.len() as u64, mark, head, bytes: end }
 }
 
-/// Lists what is wanted, and begins what follows from it.
+/// Sends the announced listings, and begins the fetches that follow from them.
 async fn look(
     asker: Asker,
     wanted: Vec<Glance>,
@@ -284,7 +284,7 @@ async fn look(
 }
 
 impl Known {
-    /// The fetch of an object that a listing shows: the one before, if it is the same object.
+    /// The fetch of an object that a listing shows; reuses an earlier one of the same object.
     fn fetching(&mut self, asker: &Asker, name: ExtentName, entry: &Entry) -> Option<Fetching> {
         let is_short = has_tail(name) || entry.bytes <= OBJECT_MAX_BYTES;
         if !is_short || entry.bytes == 0 || self.opened.contains(&name) {
@@ -309,7 +309,7 @@ impl Known {
     }
 }
 
-/// The extents of rooms: by one listing of the whole prefix, if that is short; else side by side.
+/// The extents of rooms: by one listing of the entire prefix, if that is short; else concurrently.
 async fn listed(
     asker: &Asker,
     wanted: &[Glance],
@@ -356,8 +356,8 @@ fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
     begin(asker, name, 0)
 }
 
-/// Begins to fetch the end of an extent of unknown length, and its header where that does not lie
-/// within.
+/// Begins to fetch the end of an extent of unknown length, and its header if the end does not
+/// include it.
 fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
     let Asker { session, place, .. } = asker.clone();
     let fetched = tokio::spawn(async move {
@@ -378,8 +378,8 @@ async fn header(session: &Session, key: &Key) -> Vec<u8> {
     session.get(key, range, HEADER_BYTES).await.map(|got| got.bytes).unwrap_or_default()
 }
 
-/// Begins to fetch an object, or the end of an extent that is opened by its end; its header, too,
-/// where it does not lie within.
+/// Begins to fetch an object, or the end of an extent that is opened by its end, and its header if
+/// the end does not include it.
 fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
     let own = asker.clone();
     let Asker { session, place, .. } = asker.clone();
@@ -397,7 +397,7 @@ fn begin(asker: &Asker, name: ExtentName, bytes: u64) -> Fetching {
                 false => Vec::new(),
             }
         };
-        // Not every endpoint can be asked for an end; its length is known from the listing.
+        // Not every endpoint supports ranges from the end; the listing has the length.
         let end = GetRange::Bounded(bytes.saturating_sub(TAIL_BYTES)..bytes);
         let tail = session.get(&key, Some(end), TAIL_BYTES);
         let (tail, head) = join(tail, head).await;

@@ -1,4 +1,4 @@
-//! What a member in a bucket and its writers share.
+//! The state that a member in a bucket and its writers share.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) const EXTENT_BYTES: u64 = 16 << 20;
 /// The bytes of a put, and its answer.
 pub(crate) type Sending = (Vec<u8>, JoinHandle<Result<Option<String>, Fault>>);
 
-/// What a member and its writers share.
+/// The state that a member and its writers share.
 pub struct Inner {
     pub session: Arc<Session>,
     pub runtime: Arc<Runtime>,
@@ -35,7 +35,7 @@ pub struct Inner {
     pub tails: Tails,
     /// Shared by all members; the key includes this member's number.
     pub blocks: Arc<Blocks>,
-    /// What a verb is about to ask.
+    /// Prefetched answers.
     pub foresight: Foresight,
     /// Puts that were begun ahead of their calls.
     pub puts: RankedMutex<HashMap<ExtentName, Sending>>,
@@ -47,19 +47,19 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// Forgets what is held of an extent.
+    /// Forgets the cached bytes of an extent.
     pub fn forget(&self, name: ExtentName) {
         self.tails.forget(name);
         self.blocks.forget((self.number, name));
     }
 
-    /// Keeps what was put on this host, as the next listing will show it with this tag.
+    /// Caches on this host an object that was put, with the tag that the next listing will show.
     pub fn keep(&self, name: ExtentName, tag: Option<String>, bytes: &[u8]) {
         let Some(tag) = tag else { return };
         self.kept.put(&self.place, name, &foresight::as_fetched(name, tag, bytes));
     }
 
-    /// What asks from other threads.
+    /// A handle to send requests from other threads.
     pub(crate) fn asker(&self) -> Asker {
         let (session, place) = (Arc::clone(&self.session), self.place.clone());
         Asker { session, place, kept: self.kept.clone() }

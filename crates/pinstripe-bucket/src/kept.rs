@@ -1,9 +1,9 @@
-//! What a host keeps of the small objects and the ends of runs that it read, from run to run.
+//! The cache on a host of the small objects and ends of runs that it read, kept between runs.
 //!
-//! Invariants: what is kept is asked for by the place, name, length and entity tag that a listing of
-//! this run shows, so it never says what is there; only what has a sound checksum of its own is
-//! kept, because what arrived wrong once would stay wrong. The label is never kept; nor are keys, which
-//! may be taken back, nor what comes and goes with a process.
+//! Invariants: a lookup needs the place, name, length and entity tag from a listing of this run, so
+//! the cache never decides what exists. Only bytes with a valid checksum are kept, because a
+//! damaged copy would stay damaged. The label is never kept, nor are keys, which may be revoked,
+//! nor the rooms of running processes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::place::BucketPlace;
 use crate::session::{Fetched, ObjectMark};
 use crate::tails::has_tail;
 
-/// The cache of a host, once it is known which.
+/// The cache of a host, once it is set.
 #[derive(Clone)]
 pub struct Kept(Arc<RankedMutex<Option<Arc<SealedCache>>>>);
 
@@ -56,11 +56,11 @@ impl Kept {
         Some(Fetched { object_bytes, mark, head, bytes })
     }
 
-    /// Keeps what was fetched, if it is sound.
+    /// Keeps fetched bytes, if they are valid.
     pub fn put(&self, place: &BucketPlace, name: ExtentName, got: &Fetched) {
         let (Some(cache), ExtentName::In(room, id)) = (self.cache(), name) else { return };
         let is_passing = matches!(room, Room::Sessions | Room::Checkpoints | Room::Heartbeats);
-        // Ends of packs are not asked ahead, so that no listing shows them.
+        // Ends of packs are not prefetched by listings, so no listing shows their tags.
         if is_passing || matches!(room, Room::Keys | Room::Packs) {
             return;
         }

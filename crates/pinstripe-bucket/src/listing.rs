@@ -1,9 +1,9 @@
 //! Listings of keys below a prefix.
 //!
-//! An endpoint lists a thousand keys at a time, and names the next page in the answer to the one
-//! before: a room of 100,000 packs is a hundred round trips. The keys of a room begin with digits
-//! of ids, which are spread evenly, so the first page tells how long the room is; a long one is
-//! listed by its sixteen first digits, side by side.
+//! An endpoint lists a thousand keys at a time, and returns the token of the next page with each
+//! page: a room of 100,000 packs takes a hundred round trips. The keys of a room begin with the
+//! digits of ids, which are evenly distributed, so the first page shows how long the room is. A
+//! long room is listed as sixteen concurrent listings, one per first digit.
 
 use std::time::Duration;
 
@@ -21,22 +21,22 @@ use crate::session::{ATTEMPT, Session};
 
 /// Keys in a page of a listing.
 pub const PAGE: usize = 1000;
-/// More keys than any room has: an endpoint that lists without end is given up there.
+/// More keys than any room has: an endless listing is abandoned there.
 pub(crate) const LIST_MAX: usize = 8 << 20;
-/// How often a listing that broke off in its middle is begun.
+/// How often a listing is begun that fails midway.
 const LIST_STARTS: usize = 6;
-/// A room whose first page ends before this byte of the ids has more than three pages. Those of a
-/// shorter one are asked for one after the other, which costs fewer requests.
+/// A room whose first page ends before this byte of the ids has more than three pages. The pages of
+/// a shorter room are requested one after the other, which takes fewer requests.
 const LONG_ROOM: u8 = 0x55;
 const DIGITS: [char; 16] =
     ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
 
-/// Whether a listing is to end after its first page, as its caller will ask for parts of it.
+/// Whether a listing should end after its first page, because the caller will request it in parts.
 type IsLong<'a> = &'a (dyn Fn(&ObjectMeta) -> bool + Sync);
 
 impl Session {
-    /// A page of what stands directly below a prefix, which ends with a slash or is empty: objects,
-    /// and prefixes of others. `token` is that of the page before.
+    /// A page of the objects and common prefixes directly below a prefix, which ends with a slash
+    /// or is empty. `token` is that of the previous page.
     pub(crate) async fn list_below(
         &self,
         prefix: &str,
@@ -71,7 +71,7 @@ impl Session {
         Ok(listed.unwrap_or_default())
     }
 
-    /// The same of all keys of a room, which begin with ids in hexadecimal digits.
+    /// The same for all keys of a room, which begin with ids in hexadecimal digits.
     pub(crate) async fn list_room<T>(
         &self,
         room: &Key,
@@ -95,8 +95,8 @@ impl Session {
         Ok(try_join_all(parts).await?.into_iter().flatten().flatten().collect())
     }
 
-    /// What `keep` makes of the keys that begin with a text; `None` when the first page `is_long`, by
-    /// its last key, and more follow.
+    /// The results of `keep` for keys that begin with a text; `None` if the first page `is_long`,
+    /// by its last key, and more pages follow.
     async fn list_from<T>(
         &self,
         beginning: &str,
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// The page behind the one that gave `token`, of keys that begin with a text.
+    /// The page after the one that returned `token`, of keys that begin with a text.
     async fn page(
         &self,
         beginning: &str,
@@ -170,7 +170,7 @@ impl Session {
     }
 }
 
-/// What the keys below a prefix begin with.
+/// The common beginning of keys below a prefix.
 fn directory(prefix: &Key) -> String {
     if prefix.as_ref().is_empty() { String::new() } else { format!("{prefix}/") }
 }

@@ -1,8 +1,8 @@
 //! A member below a prefix of a bucket.
 //!
-//! Extents are objects, and their keys are their paths below the prefix. An object that a PUT was
-//! answered for is durable, and an unfinished one is not there: so there is nothing to sync and
-//! nothing to sweep.
+//! Extents are objects, and their keys are their paths below the prefix. An object is durable once
+//! its PUT is answered, and an unfinished one does not exist: `sync` and `sweep` have nothing to
+//! do.
 
 mod reads;
 
@@ -34,13 +34,13 @@ use crate::session::{ObjectMark, Session};
 use crate::tails::{Tails, has_tail};
 use crate::writer::BucketWriter;
 
-/// Extents that are sent side by side: at 100 ms one alone is mostly waiting.
+/// Extents that are sent concurrently: at 100 ms one alone mostly waits.
 const LANES: usize = 8;
-/// Long reads that are asked for side by side, and their length at most: a pack of one extent is read
-/// by two.
+/// Long reads that are sent concurrently, and their maximum length: a pack of one extent is read by
+/// two.
 const READS: usize = 16;
 const SPAN_BYTES: u64 = 8 << 20;
-/// Objects that are asked for side by side.
+/// Objects that are requested concurrently.
 const READ_AT_ONCE: usize = 32;
 
 /// A member in a bucket.
@@ -73,12 +73,12 @@ impl BucketMember {
         }))
     }
 
-    /// What its calls use.
+    /// The state for its calls.
     pub fn inner(&self) -> &Inner {
         &self.0
     }
 
-    /// Makes sure that nothing but the leftover of a probe is below the prefix.
+    /// Verifies that only the leftovers of a probe are below the prefix.
     ///
     /// # Errors
     /// [`Kind::Refused`] when something is; those of the endpoint.
@@ -101,7 +101,7 @@ impl BucketMember {
             .advice(advice))
     }
 
-    /// What tells its label from a copy of it: the time when it was put.
+    /// A value that distinguishes its label from a copy of it: the time when it was put.
     ///
     /// # Errors
     /// Those of the endpoint.
@@ -150,11 +150,11 @@ impl Member for BucketMember {
             let lock = self.0.lock(name);
             runtime.block_on(session.create(&self.key(name), &payload, lock.as_ref()))
         });
-        // Listings that were begun before the answer may lack it.
+        // Listings begun before the answer may lack it.
         self.0.foresight.drop_all();
         let tag = created.map_err(|fault| self.failed(&fault, "write", name))?;
         if let Err(several) = self.0.require_one_winner() {
-            // Nothing may rely on it.
+            // No other object depends on it.
             let _ = self.delete(name);
             return Err(several);
         }
@@ -167,7 +167,8 @@ impl Member for BucketMember {
             return self.len(name).map(drop);
         }
         let wanted = buf.len();
-        // An offset that no object can have is not asked for: endpoints read it in many ways.
+        // Endpoints treat offsets beyond the longest object differently, so these are not
+        // requested.
         let end = offset.checked_add(wanted as u64).filter(|end| *end <= i64::MAX as u64);
         let Some(end) = end else {
             return Err(self.too_short(name, offset, wanted, self.len(name)?));
@@ -267,7 +268,7 @@ impl BatchedMember for BucketMember {
         puts.lock().insert(name, (bytes.to_vec(), sending));
     }
 
-    /// Bypasses the blocks: other members read the bytes around the span, if anything does.
+    /// Does not use the blocks, since the bytes around a span are not expected to be read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let tail = self.0.tails.get(name);
         if let Some(held) = tail.as_ref().and_then(|tail| tail.get(offset, bytes)) {
@@ -306,7 +307,8 @@ impl BatchedMember for BucketMember {
         foresight.begin(runtime, &self.0.asker(), wanted);
     }
 
-    /// Only where an end can be asked for: elsewhere each costs two requests, one after the other.
+    /// Does nothing without ranges from the end: then each extent would cost two requests in
+    /// sequence.
     fn open_ahead(&self, names: &[ExtentName]) {
         let Inner { runtime, foresight, .. } = &*self.0;
         if self.0.has_ranges_from_the_end() {

@@ -40,7 +40,7 @@ use crate::session::Session;
 
 /// Segments in memory that are not full, before one is sent as it is.
 const OPEN_MAX: usize = 6;
-/// Objects that a cut removes side by side.
+/// Objects that a truncation removes concurrently.
 const AT_ONCE: usize = 4;
 /// Shorter reads are served from blocks of this length; at most [`BLOCKS_MAX`] are cached.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -60,17 +60,17 @@ pub(crate) struct BucketOutput {
 #[derive(Default)]
 struct State {
     bytes: u64,
-    /// Lengths of the objects that there are, by number: 0 is the head.
+    /// Lengths of the existing objects, by number: 0 is the head.
     stored: BTreeMap<u64, u64>,
     /// Segments in memory, by number.
     open: BTreeMap<u64, Segment>,
     /// Blocks that were read, the last one last: the offset and the bytes.
     blocks: VecDeque<(u64, Bytes)>,
-    /// Counts changes, so that no block from before one is kept.
+    /// Counts changes, so that no block from before a change is cached.
     epoch: u64,
     /// Segments that were sent.
     sends: u64,
-    /// What a sync failed with.
+    /// The error of a failed sync.
     failed: Option<Error>,
 }
 
@@ -84,7 +84,7 @@ struct Segment {
 }
 
 impl BucketOutput {
-    /// Looks what is below a prefix.
+    /// Lists the objects below a prefix.
     ///
     /// # Errors
     /// [`Kind::Refused`] when something else is there; those of the endpoint.
@@ -150,7 +150,7 @@ impl BucketOutput {
         }
     }
 
-    /// Has a segment in memory, with what is stored of it.
+    /// Loads a segment and its stored bytes into memory.
     fn load<'s>(
         &'s self,
         mut state: Ranked<MutexGuard<'s, State>>,
@@ -172,7 +172,7 @@ impl BucketOutput {
             if state.open.contains_key(&number) {
                 return Ok(state);
             }
-            // Otherwise another thread may have had it in memory, and sent it, since it was asked for.
+            // Otherwise another thread may have loaded and sent it since the request.
             if state.sends == sends {
                 state.open.insert(number, Segment { bytes, ..Segment::default() });
                 return Ok(state);
@@ -221,8 +221,8 @@ impl BucketOutput {
         })
     }
 
-    /// Puts an object, over another only where that is known to be of this output. An endpoint that
-    /// cannot tell takes it as it is.
+    /// Puts an object. Overwrites one only if it belongs to this output, or if the endpoint does
+    /// not support the condition.
     async fn put(&self, number: u64, payload: &PutPayload, is_ours: bool) -> Result<(), Fault> {
         let key = self.key(number);
         if !is_ours {
@@ -252,7 +252,8 @@ impl BucketOutput {
         segment.written += bytes.len() as u64;
         segment.is_dirty = true;
         let is_full = number > 0 && segment.written >= full;
-        // One that gathers no more is sent as it is; it is fetched again if it is written to again.
+        // A segment that gathers no more writes is sent as it is, and fetched again for a further
+        // write.
         let oldest = state.open.iter().find(|(_, it)| it.is_dirty && !it.is_being_sent);
         let oldest = oldest.map(|(number, _)| *number).filter(|_| state.open.len() > OPEN_MAX);
         drop(state);
@@ -316,7 +317,7 @@ impl BucketOutput {
         done.into_iter().collect()
     }
 
-    /// Cuts it down.
+    /// Truncates the output.
     fn cut(&self, bytes: u64) -> Result<()> {
         let mut state = self.state.lock();
         while state.open.values().any(|segment| segment.is_being_sent) {
@@ -328,7 +329,7 @@ impl BucketOutput {
         state.open.retain(|number, _| !is_behind(number));
         let behind: Vec<u64> = state.stored.keys().copied().filter(is_behind).collect();
         drop(state);
-        // From the end on, so that what is left of an interrupted cut is the beginning.
+        // From the end on, so that an interrupted truncation leaves a prefix of the output.
         let behind: Vec<u64> = behind.into_iter().rev().collect();
         self.remove(&behind)?;
         let mut state = self.state.lock();
@@ -388,7 +389,7 @@ impl Device for BucketOutput {
         match self.len()? {
             now if bytes < now => self.cut(bytes),
             now if bytes > now => {
-                // Its last byte says how long it is; what is between reads as zeros.
+                // Its last byte sets the length; the bytes before it read as zeros.
                 self.write_at(bytes - 1, &[0])
             }
             _ => Ok(()),
@@ -402,7 +403,7 @@ impl Device for BucketOutput {
         }
         let numbers: Vec<u64> = state.open.keys().copied().collect();
         drop(state);
-        // Few: a writer sends a segment when it fills it.
+        // Few: a writer sends each segment that it fills.
         numbers.iter().try_for_each(|number| self.send(*number)).inspect_err(|error| {
             self.state.lock().failed.get_or_insert_with(|| error.duplicate());
         })

@@ -11,10 +11,11 @@ use crate::signed::{Ask, Signed, tagged};
 use crate::utc;
 
 impl Signed {
-    /// The page behind the one that gave `token`, of keys that begin with a text and are paths.
+    /// The page after the one that returned `token`, with the keys that begin with a text and are
+    /// paths.
     ///
     /// # Errors
-    /// Those of the endpoint; a page that makes no sense.
+    /// Those of the endpoint; a malformed page.
     pub(crate) async fn own_page(
         &self,
         beginning: &str,

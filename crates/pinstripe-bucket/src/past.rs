@@ -1,7 +1,8 @@
-//! A bucket as it was: of each key the version that was the newest at a time.
+//! A bucket in a past state: of each key the version that was the newest at a time.
 //!
-//! Invariants: a mark of deletion hides a key only from its own time on; what came later is not
-//! seen, from any writer; nothing is written. Versions are listed once and are then what there is.
+//! Invariants: a delete marker hides a key only from its own time on. Later writes are not seen,
+//! from any writer. Nothing is written. Versions are listed once; later changes of them are not
+//! seen.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use tokio::sync::OnceCell;
 use crate::signed::tagged;
 use crate::utc;
 
-/// What a bucket had below a prefix at a time.
+/// The content of a bucket below a prefix at a time.
 pub struct Past {
     /// Seconds since 1970.
     pub at: i64,
@@ -20,7 +21,7 @@ pub struct Past {
     pub seen: OnceCell<BTreeMap<Key, Version>>,
 }
 
-/// The version of an object that counts.
+/// The current version of an object at that time.
 #[derive(Clone)]
 pub struct Version {
     pub id: String,
@@ -29,7 +30,7 @@ pub struct Version {
     modified: i64,
 }
 
-/// An entry of a listing: a version of a key, or a mark that it was deleted.
+/// An entry of a listing: a version of a key, or a delete marker.
 pub(crate) struct Entry {
     pub key: String,
     pub modified: i64,
@@ -49,7 +50,7 @@ impl Past {
 pub(crate) const ODD: &str = "a listing of versions that makes no sense";
 
 impl Version {
-    /// As a listing of now would have it.
+    /// The metadata as a present listing would return it.
     pub(crate) fn meta(&self, key: &Key) -> ObjectMeta {
         ObjectMeta {
             location: key.clone(),

@@ -1,4 +1,4 @@
-//! What a bucket had at a time, as its endpoint lists the versions.
+//! Finds the content of a bucket at a time, from the endpoint's listing of versions.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::session::Session;
 use crate::signed::{Ask, tagged};
 
 impl Past {
-    /// The version of an object that counted.
+    /// The version of an object that was current.
     pub async fn version(&self, session: &Session, key: &Key) -> Result<Version, Fault> {
         self.seen(session).await?.get(key).cloned().ok_or(Fault::Missing)
     }
 
-    /// What there was below a prefix.
+    /// The objects below a prefix.
     pub async fn list(&self, session: &Session, prefix: &str) -> Result<Vec<ObjectMeta>, Fault> {
         let below = |key: &Key| {
             let rest = key.as_ref().strip_prefix(prefix);
@@ -60,7 +60,7 @@ impl Past {
                 tagged(&page, "NextKeyMarker").unwrap_or_default(),
                 tagged(&page, "NextVersionIdMarker").unwrap_or_default(),
             );
-            // An endpoint that goes round in circles, or on without end.
+            // A listing that repeats itself or does not end.
             if next.0.is_empty() || Some(&next) == marker.as_ref() || seen > LIST_MAX {
                 return Err(Fault::Odd(ODD.to_owned()));
             }

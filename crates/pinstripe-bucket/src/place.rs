@@ -17,7 +17,7 @@ const AWS: &str = "amazonaws.com";
 
 const GOOGLE: &str = "storage.googleapis.com";
 const AZURE: &str = "blob.core.windows.net";
-/// Domains that are the provider's own.
+/// Domains that belong to the provider.
 const GOOGLE_DOMAINS: [&str; 1] = ["googleapis.com"];
 const AZURE_DOMAINS: [&str; 4] =
     [AZURE, "blob.core.usgovcloudapi.net", "blob.core.chinacloudapi.cn", "blob.storage.azure.net"];
@@ -45,14 +45,14 @@ pub struct BucketPlace {
     prefix: String,
 }
 
-/// What completes a place that names no endpoint.
+/// Values for a place that names no endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointDefaults {
-    /// As in `https://s3.example.org:9000`; without it AWS is meant.
+    /// As in `https://s3.example.org:9000`; the default is AWS.
     pub endpoint: Option<String>,
-    /// The region that AWS's endpoint is chosen by.
+    /// The region for AWS's endpoint.
     pub region: Option<String>,
-    /// In place of Google's, as in `http://127.0.0.1:4443`.
+    /// Replaces Google's endpoint, as in `http://127.0.0.1:4443`.
     pub google: Option<String>,
     /// Replaces Azure's endpoint, as in `http://127.0.0.1:10000`; the account may follow it.
     pub azure: Option<String>,
@@ -62,7 +62,7 @@ impl BucketPlace {
     /// Reads a place; `defaults` complete one that names no endpoint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is of another form.
+    /// [`Kind::Usage`] for any other form.
     pub fn parse(place: &Path, defaults: &EndpointDefaults) -> Result<Self> {
         let odd = |what: &str| Err(wrong(place, what));
         let Some(text) = place.to_str() else { return odd("a place in a bucket is text") };
@@ -112,7 +112,7 @@ impl BucketPlace {
         Ok(BucketPlace { provider, is_secure, host, account, bucket, prefix })
     }
 
-    /// The form that is kept.
+    /// The canonical form, which labels have.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(self.to_string())
@@ -124,7 +124,7 @@ impl BucketPlace {
         format!("{}://{}", if self.is_secure { "https" } else { "http" }, self.host)
     }
 
-    /// The region that the endpoint's name says, where it is one of AWS.
+    /// The region in the endpoint's name, if it is one of AWS.
     #[must_use]
     pub fn region(&self) -> Option<&str> {
         self.host.strip_prefix("s3.")?.strip_suffix(AWS)?.strip_suffix('.')
@@ -148,8 +148,8 @@ impl BucketPlace {
         (!self.account.is_empty()).then_some(&*self.account)
     }
 
-    /// Whether the endpoint is the provider's own, and the way there encrypted: no other may see
-    /// what opens everything, as tokens do.
+    /// Whether the endpoint is the provider's own and the connection encrypted: bearer tokens give
+    /// full access and may go nowhere else.
     #[must_use]
     pub fn is_providers_own(&self) -> bool {
         let domains: &[&str] = match self.provider {
@@ -162,8 +162,8 @@ impl BucketPlace {
         self.is_secure && domains.iter().any(is_within)
     }
 
-    /// The URL that containers of Azure's account are below: one account has a host of its own, or
-    /// several share one, as those of an emulator.
+    /// The URL of the containers of Azure's account: an account has its own host, or several share
+    /// one, as in an emulator.
     #[cfg(feature = "azure")]
     pub(crate) fn account_url(&self) -> String {
         let is_of_host = self.host.split('.').next() == Some(&*self.account);
@@ -181,7 +181,7 @@ impl BucketPlace {
         &self.bucket
     }
 
-    /// What all keys of the member begin with, without the slash behind it; may be empty.
+    /// The prefix of all keys of the member, without a final slash; may be empty.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -205,7 +205,7 @@ impl fmt::Display for BucketPlace {
 }
 
 impl EndpointDefaults {
-    /// The host of a place that names none, and whether the way there is encrypted.
+    /// The host for a place that names none, and whether the connection is encrypted.
     fn host(&self, place: &Path, provider: Provider, account: &str) -> Result<(bool, String)> {
         match provider {
             Provider::S3 => self.endpoint.as_deref().map_or_else(
@@ -217,7 +217,7 @@ impl EndpointDefaults {
             ),
             Provider::Google => match self.google.as_deref() {
                 None => Ok((true, GOOGLE.to_owned())),
-                // As Google's tools take it: with a scheme or without.
+                // In the form of Google's tools: with a scheme or without.
                 Some(host) if !host.contains("://") => host_of(place, &format!("http://{host}")),
                 Some(endpoint) => host_of(place, endpoint),
             },
@@ -238,7 +238,7 @@ fn azure_host(account: &str) -> String {
     format!("{account}.{AZURE}")
 }
 
-/// The host of an endpoint, and whether the way there is encrypted.
+/// The host of an endpoint, and whether the connection is encrypted.
 fn host_of(place: &Path, endpoint: &str) -> Result<(bool, String)> {
     let (scheme, host) = endpoint.split_once("://").unwrap_or(("", endpoint));
     let is_secure = match scheme {
@@ -278,7 +278,7 @@ fn is_host(text: &str) -> bool {
     (is_name || is_address) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// A part of a key that means the same in every URL.
+/// Whether a part of a key has the same form in every URL.
 fn is_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._=-".contains(c);
     !text.is_empty() && text != "." && text != ".." && text.chars().all(is_plain)

@@ -23,30 +23,30 @@ const ROUNDS_SHORT: usize = 3;
 const LOOKS: usize = 20;
 const LOOKS_SHORT: usize = 2;
 
-/// One thing that an endpoint can or cannot do.
+/// One property of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ability {
-    /// In a few words.
+    /// The property, in a few words.
     pub what: &'static str,
-    /// Whether it does.
+    /// Whether the endpoint has it.
     pub is_there: bool,
-    /// Whether a store that several hosts write needs it.
+    /// Whether a store with several writing hosts needs it.
     pub is_needed: bool,
     /// The observation, as in `30 of 30 races had one winner`.
     pub seen: String,
 }
 
-/// What an endpoint can.
+/// The properties of an endpoint.
 #[derive(Debug)]
 pub struct ProbeReport {
-    /// One line for each thing tried.
+    /// One line for each test.
     pub abilities: Vec<Ability>,
-    /// What the credentials may not do, so that not all could be tried.
+    /// The refusal for missing rights, if these prevented some tests.
     pub refused: Option<Error>,
 }
 
 impl ProbeReport {
-    /// The first needed thing that is missing.
+    /// The first property that is needed and missing.
     #[must_use]
     pub fn missing(&self) -> Option<&Ability> {
         self.abilities.iter().find(|ability| ability.is_needed && !ability.is_there)
@@ -108,7 +108,7 @@ fn no_lists(member: &Inner, put: &Ability) -> Error {
         .advice("a writer could not see that another one is at work: use another endpoint")
 }
 
-/// Whether the bucket keeps versions; `None` where it does not say.
+/// Whether the bucket keeps versions; `None` if the endpoint does not report it.
 async fn versions(member: &Inner) -> Result<Option<bool>, Fault> {
     said(member, "versioning", "<Status>Enabled</Status>").await
 }
@@ -118,7 +118,7 @@ async fn locks(member: &Inner) -> Result<Option<bool>, Fault> {
     said(member, "object-lock", "<ObjectLockEnabled>Enabled</ObjectLockEnabled>").await
 }
 
-/// Whether a setting of the bucket says this.
+/// Whether a setting of the bucket contains these words.
 async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Option<bool>, Fault> {
     let ask = Ask { method: "GET", query: vec![(setting, String::new())], ..Ask::default() };
     match member.session.ask(Load::default(), &ask).await {
@@ -130,7 +130,7 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
     }
 }
 
-/// Tries everything. What the credentials may not do is a line of its own.
+/// Runs all tests. Missing rights are reported in a line of their own.
 ///
 /// # Errors
 /// Those of the endpoint.
@@ -173,7 +173,7 @@ const ENDED: &str = "ranges from the end";
 struct Trial<'a> {
     member: &'a Inner,
     left: RankedMutex<Vec<Key>>,
-    /// The first thing that was refused.
+    /// The first refusal.
     refused: RankedMutex<Option<Fault>>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// A line of the report, where a request was refused, too.
+    /// A line of the report, with a refusal if there was one.
     fn line(
         &self,
         what: &'static str,
@@ -203,7 +203,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Removes an object; one that may not be removed is remembered.
+    /// Removes an object; records one that may not be removed.
     async fn remove(&self, key: &Key) -> Result<(), Fault> {
         match self.member.session.delete(key).await {
             Err(fault @ Fault::Refused(_)) => {
@@ -237,7 +237,7 @@ impl<'a> Trial<'a> {
         ))
     }
 
-    /// The number of races that had one winner, whose bytes were there afterwards, and of all.
+    /// The number of races with one winner whose bytes were stored, and of all races.
     async fn races(&self, rounds: usize) -> Result<(usize, usize), Fault> {
         let mut sound = 0;
         for round in 1..=rounds {
@@ -245,7 +245,7 @@ impl<'a> Trial<'a> {
             let raced = race(&self.member.session, &key).await;
             self.remove(&key).await?;
             sound += usize::from(raced?);
-            // Each more would leave an object.
+            // Each further race would leave an object.
             if self.has_left() {
                 return Ok((sound, round));
             }
@@ -253,7 +253,7 @@ impl<'a> Trial<'a> {
         Ok((sound, rounds))
     }
 
-    /// Whether what was put and deleted is so in the next listing.
+    /// Whether the next listing shows each put and each deletion.
     async fn listing(&self, looks: usize) -> Result<[Ability; 2], Fault> {
         let Inner { session, place, .. } = self.member;
         let prefix = Key::from(place.prefix());
@@ -272,8 +272,8 @@ impl<'a> Trial<'a> {
                 break;
             }
             let mut is_gone = !is_listed(find().await?);
-            // A put that was sent twice may have landed once more, after the deletion: then the
-            // listing was right.
+            // A PUT that was sent twice may have been stored once more, after the deletion: then
+            // the listing was right.
             if !is_gone && session.get(&key, None, 64).await.is_ok() {
                 session.delete(&key).await?;
                 is_gone = !is_listed(find().await?);
@@ -315,21 +315,21 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
         match put {
             Ok(_) => winners.push(racer),
             Err(Fault::Exists) => {}
-            // It does not know the condition.
+            // The endpoint does not support the condition.
             Err(Fault::Refused(refusal)) if refusal.is_not_implemented() => return Ok(false),
             Err(fault) => return Err(fault),
         }
     }
     let there = match session.get(key, None, 64).await {
         Ok(got) => got.bytes,
-        // It said that it was made.
+        // The endpoint reported success, but the object is missing.
         Err(Fault::Missing) => return Ok(false),
         Err(fault) => return Err(fault),
     };
     Ok(matches!(winners[..], [winner] if there == bytes(winner)))
 }
 
-/// What a bucket is set to.
+/// A line of the report for a setting of the bucket.
 fn setting(what: &'static str, said: Option<bool>) -> Ability {
     let seen = match said {
         Some(true) => "the bucket is set so",

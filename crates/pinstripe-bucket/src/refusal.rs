@@ -1,28 +1,28 @@
-//! What an endpoint answered instead of what it was asked for, and what to do about it.
+//! An endpoint's error answers, and advice about them.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// An answer that is an error, as the endpoint said it.
+/// An error answer, as the endpoint sent it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
-    /// S3's word, as `NoSuchBucket`; empty where the answer is not S3's.
+    /// S3's code, as `NoSuchBucket`; empty if the answer is not S3's.
     pub code: String,
     pub message: String,
-    /// The endpoint's name for the request.
+    /// The endpoint's id of the request.
     pub request: String,
-    /// The region that the endpoint says the bucket is in.
+    /// The region of the bucket, according to the endpoint.
     pub region: String,
-    /// How long the endpoint wants to be left alone.
+    /// How long to wait, according to the endpoint.
     pub retry_after: Duration,
-    /// The host that the endpoint sends the request on to.
+    /// The host to which the endpoint redirects the request.
     pub sent_to: String,
     /// The right that the request needs, in S3's words; empty for any other right.
     pub right: &'static str,
-    /// The body is a page for people, as a proxy or a login portal has it.
+    /// The body is an HTML page for people, as from a proxy or a login portal.
     pub is_page: bool,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
 impl StdError for Refusal {}
 
 impl Refusal {
-    /// Reads the body of an answer, which may be anything.
+    /// Decodes the body of an answer, which may be anything.
     pub fn read(status: u16, request: &str, retry_after: Duration, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let [code, message, region] = ["Code", "Message", "Region"].map(|tag| said(&text, tag));
@@ -65,27 +65,27 @@ impl Refusal {
         }
     }
 
-    /// Whether the same request may be answered in a moment.
+    /// Whether the same request may succeed in a moment.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self.status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504)
     }
 
-    /// Whether the endpoint does not know a header, as that of a condition.
+    /// Whether the endpoint does not support a header, as that of a condition.
     pub(crate) fn is_not_implemented(&self) -> bool {
         self.status == 501 || self.code == "NotImplemented"
     }
 
-    /// Whether there is no room for more.
+    /// Whether the storage is full.
     pub fn is_full(&self) -> bool {
         self.status == 507 || self.code.contains("QuotaExceeded")
     }
 
-    /// Whether the endpoint says that it is asked too much.
+    /// Whether the endpoint throttles.
     pub(crate) fn is_throttle(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
 
-    /// What a user can do.
+    /// The advice for the user.
     pub fn advice(&self, region: &str, place: &Path) -> String {
         let text = match &*self.code {
             _ if self.is_full() => {
@@ -146,7 +146,7 @@ impl Refusal {
         )
     }
 
-    /// What who may not do something lacks, in the words of the provider.
+    /// The missing rights, in the words of the provider.
     fn rights(&self, place: &Path) -> String {
         let needed = match scheme(place) {
             "gs" => "they need storage.objects.get, create, list and delete on this bucket",
@@ -176,13 +176,13 @@ pub fn strange(place: &Path) -> &'static str {
     }
 }
 
-/// What a place begins with, up to the protocol of its endpoint.
+/// The beginning of a place, up to the protocol of its endpoint.
 fn scheme(place: &Path) -> &str {
     let text = place.to_str().unwrap_or_default();
     text.split([':', '+']).next().unwrap_or_default()
 }
 
-/// Whether a body is a page for people.
+/// Whether a body is an HTML page for people.
 fn is_page(body: &[u8]) -> bool {
     let begins = |tag: &str| {
         let start = body.trim_ascii_start().get(..tag.len());
@@ -200,7 +200,7 @@ fn said(text: &str, tag: &str) -> String {
     printable(inner)
 }
 
-/// Words of an endpoint, cut to what fits in a message.
+/// Text from an endpoint, cut to the length that fits in a message.
 pub fn printable(text: &str) -> String {
     const MOST_CHARS: usize = 200;
     text.chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect()

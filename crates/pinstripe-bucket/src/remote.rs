@@ -30,17 +30,17 @@ use crate::source::BucketSource;
 use crate::traffic::Requests;
 use crate::versions::Versions;
 
-/// Finds what an endpoint is used with.
+/// Finds the access for an endpoint.
 type AccessOf = dyn Fn(&BucketPlace) -> Result<Access> + Send + Sync;
 
-/// Makes what sends requests to the bucket of a place.
+/// Makes the client for the bucket of a place.
 type ClientOf = dyn Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync;
 
 /// Opens members in buckets.
 pub struct Buckets {
     defaults: EndpointDefaults,
     access: Box<AccessOf>,
-    /// In place of a connection to the endpoint.
+    /// Replaces the connection to the endpoint.
     client: Option<Box<ClientOf>>,
     runtime: OnceLock<Arc<Runtime>>,
     blocks: Arc<Blocks>,
@@ -55,7 +55,7 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Members at endpoints that `access` has credentials for. Nothing is started before the first
+    /// Members at endpoints for which `access` has credentials. Nothing is started before the first
     /// is opened.
     pub fn new(
         defaults: EndpointDefaults,
@@ -77,8 +77,8 @@ impl Buckets {
         }
     }
 
-    /// The same over any object store that has no need of a network, as one in memory. Its requests
-    /// are not counted.
+    /// The same over any object store without a network, as one in memory. Its requests are not
+    /// counted.
     #[must_use]
     pub fn over(
         client: impl Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync + 'static,
@@ -99,21 +99,21 @@ impl Buckets {
         Buckets { retention, ..self }
     }
 
-    /// The same; where `allows` is set, members are made at endpoints without create-if-absent, too.
+    /// The same; with `allows`, members can also be created at endpoints without create-if-absent.
     #[must_use]
     pub fn with_one_writer(self, allows: bool) -> Self {
         Buckets { allows_one_writer: allows, ..self }
     }
 
-    /// The same, showing members as they were at this time, in seconds since 1970. The buckets must
-    /// keep versions; nothing is changed.
+    /// The same, but shows members as they were at this time, in seconds since 1970. The buckets
+    /// must keep versions; nothing is changed.
     #[must_use]
     pub fn with_past(self, at: Option<i64>) -> Self {
         Buckets { past: at, ..self }
     }
 
-    /// Looks in this cache from now on for what it would ask the endpoints again. It is of the store
-    /// whose members are opened.
+    /// Uses this cache from now on before it asks the endpoints. It must belong to the store whose
+    /// members are opened.
     pub fn keep_in(&self, cache: Arc<SealedCache>) {
         self.kept.use_cache(cache);
     }
@@ -162,7 +162,7 @@ impl Buckets {
         Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
     }
 
-    /// Tries what an endpoint can, with objects below this place that are removed again.
+    /// Tests an endpoint with objects below this place, which are removed again.
     ///
     /// # Errors
     /// Those of the endpoint.
@@ -198,7 +198,7 @@ impl Buckets {
         Ok(Session { client, signed, past, versions, has_one_writer, url, region, endpoint })
     }
 
-    /// The member at a place; one that was opened before is the same, with its connections.
+    /// The member at a place; opened once, then shared with its connections.
     fn member(&self, place: &Path) -> Result<BucketMember> {
         let place = BucketPlace::parse(place, &self.defaults)?;
         let mut members = self.members.lock();

@@ -18,11 +18,11 @@ use crate::session::Session;
 use crate::signed::Ask;
 use crate::utc;
 
-/// Objects that are asked side by side how long they are kept.
+/// Retentions that are read and extended concurrently.
 const AT_ONCE: usize = 16;
 
 impl Inner {
-    /// Gives locked objects of these names more time, once half of theirs has passed.
+    /// Extends the locks of the objects of these names, once half of their time has passed.
     ///
     /// # Errors
     /// Those of the endpoint.
@@ -45,7 +45,7 @@ impl Inner {
         done.map_err(|fault: Fault| self.error(&fault, "extend the retention of", ""))
     }
 
-    /// Keys of the objects of these names that are older than this, as listings show them.
+    /// Keys of the objects of these names that are older than `before`, as listings show them.
     async fn due(&self, names: &[&ExtentName], before: i64) -> Result<Vec<Key>, Fault> {
         let wanted: HashSet<_> =
             names.iter().map(|name| key::key(&self.place, &name.path())).collect();
@@ -74,8 +74,8 @@ impl Inner {
     }
 }
 
-/// Gives an object more time unless it has this much; says whether it was given. One that is gone
-/// needs none.
+/// Extends the lock of an object unless it has this much time left. Returns whether it was
+/// extended; an object that is gone is skipped.
 async fn extend(session: &Session, key: &Key, lock: &Lock, least: i64) -> Result<bool, Fault> {
     let look = Ask { method: "HEAD", key: Some(key.clone()), ..Ask::default() };
     let until = match session.signed(Load::default(), &look).await {

@@ -1,9 +1,8 @@
-//! One endpoint with its credentials: requests sent until they are answered or their time is over.
+//! A session with one endpoint: requests are retried until they are answered or their time is over.
 //!
-//! Invariants: a request waits for the window of its endpoint; what failed for a moment is sent
-//! again, with a growing pause that chance makes different on each host; an endpoint that was
-//! silent for a whole call is not waited for again for a while, so that a dead one costs one
-//! deadline and not one per call.
+//! Invariants: a request waits for the window of its endpoint. After a transient failure it is sent
+//! again, with a growing pause that is random on each host. An endpoint that was silent for an
+//! entire call rests for a while, so that a dead one costs one deadline and not one per call.
 
 use std::future::Future;
 use std::path::Path;
@@ -31,7 +30,7 @@ use crate::past::Past;
 use crate::signed::{Answer, Ask, Signed};
 use crate::versions::Versions;
 
-/// One attempt of a request may take so long, and a second more for each MiB that it moves.
+/// The deadline of one attempt, extended by a second for each MiB that it moves.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(8);
 /// How long to retry while an endpoint answers "exists" and "not found" for a key in turns.
 const CONTRADICTS: Duration = Duration::from_secs(5);
@@ -40,7 +39,7 @@ const BANDWIDTH_LOOK: Duration = Duration::from_millis(250);
 /// An object of at least this length is not sent again before a check that it is missing.
 const LONG_BYTES: usize = 64 << 10;
 
-/// What sends requests to a bucket, each once: retries and deadlines are the session's.
+/// The client that sends requests to a bucket, each once: the session does retries and deadlines.
 pub trait BucketClient: ObjectStore + MultipartStore + PaginatedListStore {}
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketClient for T {}
@@ -48,13 +47,13 @@ impl<T: ObjectStore + MultipartStore + PaginatedListStore> BucketClient for T {}
 /// A bucket at an endpoint, opened with credentials.
 pub struct Session {
     pub client: Arc<dyn BucketClient>,
-    /// Sends what the client has no calls for, where the endpoint speaks S3.
+    /// Sends requests that the client has no calls for; S3 only.
     pub signed: Option<Signed>,
-    /// The bucket is shown as it was, and nothing is written.
+    /// The past state of the bucket to show; nothing is written then.
     pub past: Option<Past>,
     pub versions: Versions,
-    /// The endpoint has no create-if-absent: one writer at a time uses it, and [`Session::create`] looks
-    /// whether the object is there.
+    /// The endpoint has no create-if-absent: one writer at a time uses it, and [`Session::create`]
+    /// checks whether the object exists.
     pub has_one_writer: AtomicBool,
     /// The endpoint's URL.
     pub url: String,
@@ -62,11 +61,11 @@ pub struct Session {
     pub endpoint: Arc<Endpoint>,
 }
 
-/// An object, as far as it was asked for.
+/// The requested part of an object.
 pub(crate) struct Fetched {
-    /// The length of the whole object.
+    /// The length of the object.
     pub object_bytes: u64,
-    /// What tells its content from another's.
+    /// The identity of its content.
     pub mark: ObjectMark,
     /// Its first bytes, if they were requested in addition to others.
     pub head: Vec<u8>,
@@ -145,24 +144,25 @@ impl Session {
         self.endpoint.health.answered();
     }
 
-    /// What changes a bucket is refused where it is shown as it was.
+    /// Refuses changes of a bucket that is shown in a past state.
     pub(crate) fn require_present(&self) -> Result<(), Fault> {
         self.past.as_ref().map_or(Ok(()), |_| Err(Fault::ReadOnly))
     }
 
-    /// Sends what the client has no call for.
+    /// Sends a request that the client has no call for.
     pub async fn signed(&self, load: Load, ask: &Ask) -> Result<Answer, Fault> {
         let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
         self.send(load, || signed.call(ask.clone())).await
     }
 
-    /// The same; the answer's body as text.
+    /// The same; returns the answer's body as text.
     pub async fn ask(&self, load: Load, ask: &Ask) -> Result<String, Fault> {
         let Some(signed) = &self.signed else { return Err(Fault::Unknown) };
         self.send(load, || async { signed.call(ask.clone()).await?.text().await }).await
     }
 
-    /// Writes an object over any that has the key; its entity tag, where the endpoint says it.
+    /// Writes an object over any that has the key. Returns its entity tag, if the endpoint sends
+    /// it.
     pub async fn put(
         &self,
         key: &Key,
@@ -235,7 +235,7 @@ impl Session {
             match self.get(key, None, payload.content_length() as u64).await {
                 Ok(there) if is_same(&there, payload) => return Ok(Some(there.mark.e_tag)),
                 Ok(_) => return Err(Fault::Exists),
-                // Gone again, or never there.
+                // Deleted meanwhile, or never stored.
                 Err(Fault::Missing) if clock::since(began) < CONTRADICTS => {
                     self.endpoint.counters.retried();
                     pause = attempts::pause(pause).await;
@@ -246,7 +246,7 @@ impl Session {
         }
     }
 
-    /// The same where the endpoint has no create-if-absent. Only a writer that is alone may rely on it.
+    /// The same if the endpoint has no create-if-absent. Only safe for a single writer.
     async fn create_alone(
         &self,
         key: &Key,
@@ -331,7 +331,7 @@ impl Session {
         self.send(Load::default(), || self.client.head(key)).await
     }
 
-    /// Removes an object, which may be gone.
+    /// Removes an object; not an error if it is gone.
     pub async fn delete(&self, key: &Key) -> Result<(), Fault> {
         self.require_present()?;
         let deleted = self.send(Load::default(), || async { self.client.delete(key).await });

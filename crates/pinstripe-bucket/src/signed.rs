@@ -1,7 +1,7 @@
-//! Requests of S3 that the client has no calls for: what a bucket is set to, old versions, retention.
+//! Requests of S3 that the client has no calls for: settings of buckets, old versions, retention.
 //!
-//! They go through the same connections, counters and bounds as all others, and are sent until they
-//! are answered by the same session.
+//! They use the same connections, counters and limits as all others, and the same session retries
+//! them.
 
 use bytes::Bytes;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
@@ -13,7 +13,7 @@ use object_store::path::Path as Key;
 pub struct Ask {
     /// As in `GET`.
     pub method: &'static str,
-    /// The object; without it the bucket is meant.
+    /// The object; `None` for the bucket.
     pub key: Option<Key>,
     pub query: Vec<(&'static str, String)>,
     pub headers: Vec<(&'static str, String)>,
@@ -34,21 +34,21 @@ impl Answer {
     /// The body as text; bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
-    /// When the connection ends before it does.
+    /// If the connection ends before the body does.
     pub async fn text(self) -> object_store::Result<String> {
         let bytes = self.response.into_body().bytes().await.map_err(generic)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// Signs and sends. It has no `Debug`: it holds secrets.
+/// Signs and sends requests. It has no `Debug`: it holds secrets.
 pub struct Signed {
     pub http: HttpClient,
     pub credentials: AwsCredentialProvider,
     pub region: String,
     /// As in `https://s3.example.org/bucket`.
     pub bucket_url: String,
-    /// Without TLS the signature is over the body, too.
+    /// Without TLS the signature also covers the body.
     pub signs_body: bool,
 }
 
@@ -56,7 +56,7 @@ impl Signed {
     /// Sends a request once.
     ///
     /// # Errors
-    /// As the client's own calls have them.
+    /// Those of the client's own calls.
     pub async fn call(&self, ask: Ask) -> object_store::Result<Answer> {
         let path = ask
             .key
@@ -120,7 +120,7 @@ pub fn tagged(xml: &str, name: &str) -> Option<String> {
     Some(unescaped(inner))
 }
 
-/// XML's own escapes and those by number, as keys and tags may have them.
+/// Decodes XML's own escapes and numeric ones, as keys and tags may have them.
 pub fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

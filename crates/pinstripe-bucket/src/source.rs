@@ -24,11 +24,11 @@ use crate::listing::PAGE;
 use crate::place::BucketPlace;
 use crate::session::{ObjectMark, Session};
 
-/// More entries than any directory that one looks into.
+/// More entries than any usable directory has.
 const ENTRIES_MAX: usize = 10_000_000;
 /// The longest name of a file.
 const NAME_MAX_BYTES: usize = 255;
-/// The device number that all objects seem to be on.
+/// The device number of all objects.
 const DEVICE: u64 = 0;
 
 /// Objects below a prefix.
@@ -41,10 +41,10 @@ pub struct BucketSource {
 }
 
 impl BucketSource {
-    /// Looks whether anything is there.
+    /// Checks that the prefix has objects.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is; those of the endpoint.
+    /// [`Kind::NotFound`] if it has none; those of the endpoint.
     pub(crate) fn open(
         session: Arc<Session>,
         runtime: Arc<Runtime>,
@@ -62,7 +62,7 @@ impl BucketSource {
         }
     }
 
-    /// What all keys below a path begin with; ends with a slash, or is empty.
+    /// The prefix of all keys below a path; ends with a slash, or is empty.
     fn prefix_of(&self, path: &str) -> String {
         let parts = [self.place.prefix(), path].into_iter().filter(|part| !part.is_empty());
         parts.map(|part| format!("{part}/")).collect()
@@ -234,7 +234,7 @@ impl RangeSource for BucketSource {
         let got = match self.runtime.block_on(got) {
             Ok(got) => got,
             Err(Fault::Missing) => return Err(self.changed(path)),
-            // Behind the end of what is there now; endpoints say so in several ways.
+            // The range is beyond the object's present end; endpoints report that in several ways.
             Err(fault @ (Fault::Odd(_) | Fault::Refused(_))) => {
                 let now = self.runtime.block_on(self.session.look(&key));
                 let is_same = now.is_ok_and(|it| version(it.size, &ObjectMark::of(&it)) == *wanted);

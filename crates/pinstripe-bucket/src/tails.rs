@@ -14,16 +14,16 @@ use std::sync::Arc;
 use crate::locks::{BucketLock, RankedMutex};
 use pinstripe_member::{ExtentName, Room};
 
-/// Bytes of an end.
+/// Bytes of a tail.
 pub const TAIL_BYTES: u64 = 64 << 10;
-/// Ends that are kept.
+/// Tails that are cached.
 const TAILS_MAX: usize = 128;
 
 /// The end of an extent.
 pub(crate) struct Tail {
-    /// The length of the whole extent.
+    /// The length of the extent.
     pub extent_bytes: u64,
-    /// Its first bytes, where they were fetched with the last ones.
+    /// Its first bytes, if they were fetched with the last ones.
     pub head: Vec<u8>,
     /// Its last bytes.
     pub bytes: Vec<u8>,
@@ -35,7 +35,7 @@ impl Tail {
         Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }
     }
 
-    /// The bytes from `offset` on, if they all lie within.
+    /// The bytes from `offset` on, if the tail has them all.
     pub fn get(&self, offset: u64, wanted: usize) -> Option<&[u8]> {
         let first = usize::try_from(offset).ok();
         let in_head = first.and_then(|from| self.head.get(from..from.checked_add(wanted)?));
@@ -48,7 +48,7 @@ impl Tail {
     }
 }
 
-/// The ends that are kept; the oldest goes first.
+/// The cached tails; the oldest is evicted first.
 pub(crate) struct Tails(RankedMutex<Kept>);
 
 impl Default for Tails {
@@ -61,28 +61,27 @@ impl Default for Tails {
 struct Kept {
     tails: HashMap<ExtentName, (u64, Arc<Tail>)>,
     clock: u64,
-    /// Counts what was forgotten.
+    /// Counts calls that forget a tail.
     epoch: u64,
 }
 
-/// Whether an extent of this name has an end worth keeping: one that is written once and read in
-/// parts.
+/// Whether a tail of this extent is worth caching: it is written once and read in parts.
 pub fn has_tail(name: ExtentName) -> bool {
     matches!(name, ExtentName::In(Room::Packs | Room::Index, _))
 }
 
 impl Tails {
-    /// The end of an extent, if it is kept.
+    /// The tail of an extent, if it is cached.
     pub fn get(&self, name: ExtentName) -> Option<Arc<Tail>> {
         self.0.lock().tails.get(&name).map(|(_, tail)| Arc::clone(tail))
     }
 
-    /// The time before which an end was fetched, to be given with it.
+    /// The epoch before a tail is fetched, to be passed to [`keep`](Self::keep).
     pub fn epoch(&self) -> u64 {
         self.0.lock().epoch
     }
 
-    /// Keeps an end, if nothing was forgotten since `epoch`: it may be of the extent before.
+    /// Caches a tail, unless one was forgotten since `epoch`: it may belong to the previous extent.
     pub fn keep(&self, name: ExtentName, tail: Tail, epoch: u64) -> Arc<Tail> {
         let tail = Arc::new(tail);
         let mut kept = self.0.lock();
@@ -101,12 +100,13 @@ impl Tails {
         tail
     }
 
-    /// Drops an end that is asked for anew. Nothing changed, so that others on their way are kept.
+    /// Drops a tail that is fetched again. The extent did not change, so tails being fetched are
+    /// cached.
     pub(crate) fn drop_held(&self, name: ExtentName) {
         self.0.lock().tails.remove(&name);
     }
 
-    /// Forgets an end, because its extent changes.
+    /// Forgets a tail, because its extent changes.
     pub fn forget(&self, name: ExtentName) {
         let mut kept = self.0.lock();
         kept.tails.remove(&name);

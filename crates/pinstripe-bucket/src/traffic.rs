@@ -25,13 +25,12 @@ use crate::refusal::{self, Refusal};
 
 /// Longest answer that is not an object: a page of a listing has at most 1000 keys of 1 KiB.
 const ANSWER_MAX_BYTES: usize = 8 << 20;
-/// The first tag of an answer stands so near its beginning.
+/// The first tag of an answer is within this many bytes.
 const TAG_WITHIN_BYTES: usize = 1 << 10;
-/// As much of an error is read.
+/// The most bytes of an error that are read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
-/// Codes of 404 that say that an object, or what is asked about it, is not there. The answer to a HEAD
-/// has none.
+/// Codes of 404 for a missing object, or missing metadata of one. The answer to a HEAD has no code.
 const NO_OBJECT: [&str; 9] = [
     "",
     "NoSuchKey",
@@ -55,7 +54,7 @@ pub struct Requests {
     pub lists: u64,
     /// DELETE.
     pub deletes: u64,
-    /// Those that hid an object and left its bytes, as in a bucket that keeps versions.
+    /// Deletions that hid an object and left its bytes, as in a bucket that keeps versions.
     pub hidden: u64,
     /// Requests that were sent again after a failure.
     pub retries: u64,
@@ -80,7 +79,7 @@ impl Sum for Requests {
     }
 }
 
-/// The counters behind [`Requests`].
+/// The counters for [`Requests`].
 #[derive(Debug, Default)]
 pub struct Counters {
     puts: AtomicU64,
@@ -109,12 +108,12 @@ impl Counters {
         }
     }
 
-    /// A request is sent again.
+    /// Counts a retry.
     pub fn retried(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes of an object arrived.
+    /// Counts received bytes of an object.
     pub fn received(&self, bytes: u64) {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -137,7 +136,7 @@ fn is_listing(request: &HttpRequest) -> bool {
     query.contains("list-type=") || has_part(query, "versions") || query.contains("comp=list")
 }
 
-/// Whether a request is Azure's form of many requests in one, which the client deletes with.
+/// Whether a request is Azure's batch of several requests, with which the client deletes.
 fn is_batch(request: &HttpRequest) -> bool {
     request.uri().query().unwrap_or_default().contains("comp=batch")
 }
@@ -152,7 +151,7 @@ fn has_part(query: &str, name: &str) -> bool {
     query.split('&').any(|part| part.split('=').next() == Some(name))
 }
 
-/// Makes clients whose requests are counted, and which trust these authorities, too.
+/// Makes clients that count requests and also trust these authorities.
 #[derive(Debug)]
 pub(crate) struct CountingConnector {
     pub counters: Arc<Counters>,
@@ -210,7 +209,7 @@ impl HttpService for Counted {
         }
         let said = if has_body { refusal_body(body).await } else { Bytes::new() };
         let refusal = Refusal { right, ..refusal(parts.status.as_u16(), &parts.headers, &said) };
-        // Missing buckets are 404, too; only Azure's answer to a HEAD can tell.
+        // Missing buckets are 404, too; only Azure's answer to a HEAD distinguishes them.
         if is_about_object(&refusal) {
             return Ok(HttpResponse::from_parts(parts, said.into()));
         }
@@ -218,12 +217,12 @@ impl HttpService for Counted {
     }
 }
 
-/// What an answer says that is an error.
+/// Decodes an error answer.
 fn refusal(status: u16, headers: &HeaderMap, said: &[u8]) -> Refusal {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let id = ["x-amz-request-id", "x-goog-request-id", "x-ms-request-id", "x-guploader-uploadid"];
     let id = id.into_iter().find_map(header);
-    // In seconds; the other form, a date, is of a clock that is not this host's.
+    // In seconds; the other form, a date, depends on a clock that is not this host's.
     let retry_after = header("retry-after").and_then(|it| it.parse().ok()).unwrap_or(0);
     let retry_after = Duration::from_secs(retry_after);
     let mut refusal = Refusal::read(status, id.unwrap_or_default(), retry_after, said);
@@ -250,20 +249,20 @@ fn right(request: &HttpRequest) -> &'static str {
     }
 }
 
-/// Whether an answer is a page for people, and no object: an object may be one, and then the endpoint
-/// says its entity tag.
+/// Whether an answer is an HTML page for people instead of an object: an object may be one, and
+/// then the endpoint sends its entity tag.
 fn is_page(headers: &HeaderMap) -> bool {
     let kind = headers.get("content-type").and_then(|value| value.to_str().ok());
     !headers.contains_key("etag") && kind.is_some_and(|kind| kind.starts_with("text/html"))
 }
 
-/// Whether a refusal is one that the client must distinguish: no such object, or an object of this
-/// name exists already. A missing bucket or user is neither.
+/// Whether the client must distinguish a refusal: no such object, or an object of this name exists
+/// already. A missing bucket or user is neither.
 fn is_about_object(refusal: &Refusal) -> bool {
     match refusal.status {
         304 | 412 => true,
         404 => NO_OBJECT.contains(&&*refusal.code) && !refusal.is_page,
-        // Azure says so what others say with 412; S3's own 409 means "try again".
+        // Azure's form of 412; S3's own 409 means "try again".
         409 => refusal.code == "BlobAlreadyExists",
         _ => false,
     }

@@ -63,7 +63,7 @@ impl Window {
         Some(Permit { window: self, halved: state.halved })
     }
 
-    /// An answer came as it should.
+    /// Records a good answer.
     pub fn widen(&self) {
         let mut state = self.state.lock();
         state.good += 1;
@@ -74,8 +74,8 @@ impl Window {
         }
     }
 
-    /// The endpoint said, of a request that went out when the window had been halved so often,
-    /// that it is asked too much.
+    /// Records throttling of a request that was sent when the window had been halved `halved`
+    /// times.
     pub fn halve(&self, halved: u64) {
         let mut state = self.state.lock();
         if state.halved == halved {

@@ -18,11 +18,11 @@ use crate::endpoint::Load;
 use crate::fault::Fault;
 use crate::inner::{EXTENT_BYTES, Inner};
 
-/// Extents up to this are one request: a pack's extent has at most 64 MiB and its checksums.
+/// Extents up to this length are one request: a pack's extent has at most 64 MiB and its checksums.
 const WHOLE_MAX_BYTES: usize = 72 << 20;
-/// One from this length on gets room for as much as a pack's extent has.
+/// An extent of at least this length gets memory for a full pack's extent.
 const LONG_BYTES: usize = 1 << 20;
-/// Bytes of a part of a longer one.
+/// Bytes of a part of a longer extent.
 const PART_BYTES: usize = 16 << 20;
 
 /// A writer of one extent.
@@ -125,7 +125,7 @@ impl BucketWriter {
 
 impl ExtentWriter for BucketWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        // One that grows by doubling would have twice the memory of what it holds.
+        // Growth by doubling would take twice the memory of the content.
         if self.bytes.len() >= LONG_BYTES && self.bytes.capacity() < EXTENT_BYTES as usize {
             self.bytes.reserve_exact(EXTENT_BYTES as usize - self.bytes.len());
         }
@@ -143,7 +143,7 @@ impl ExtentWriter for BucketWriter {
 
     fn seal(mut self: Box<Self>) -> Result<()> {
         let done = self.finish();
-        // A reader may have fetched some of the one before meanwhile.
+        // A reader may have cached some of the previous extent meanwhile.
         self.member.forget(self.extent);
         self.member.foresight.drop_all();
         done.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))
@@ -154,7 +154,7 @@ impl Drop for BucketWriter {
     fn drop(&mut self) {
         if let Some(Upload { id, .. }) = self.upload.take() {
             let (session, key) = (&self.member.session, &self.key);
-            // What stays behind is what the bucket's rule for unfinished uploads removes.
+            // The bucket's lifecycle rule for incomplete uploads removes the rest.
             let abort = session.send(Load::default(), || session.client.abort_multipart(key, &id));
             let _ = self.member.runtime.block_on(abort);
         }

@@ -1,5 +1,4 @@
-//! The reads of a member: ends of extents, blocks of those that are read from front to back, and
-//! ranges.
+//! The reads of a member: ends of extents, blocks of sequentially read ones, and ranges.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +18,8 @@ use crate::session::Fetched;
 use crate::tails::{TAIL_BYTES, Tail, has_tail};
 
 impl Inner {
-    /// Whether the last bytes of an object can be asked for without its length. The label says it;
-    /// before that is read, the kind of service.
+    /// Whether the last bytes of an object can be requested without its length: according to the
+    /// label, or before that is read, to the kind of service.
     pub(super) fn has_ranges_from_the_end(&self) -> bool {
         let is_azure = self.place.provider() == Provider::Azure;
         !is_azure && self.facts().knows(MemberAbility::RangesFromTheEnd) != Some(false)
@@ -28,7 +27,7 @@ impl Inner {
 }
 
 impl BucketMember {
-    /// The end of an extent, fetched now; what was held of the extent is forgotten.
+    /// Fetches the end of an extent; forgets the cached bytes of the extent.
     pub(super) fn tail(&self, name: ExtentName) -> Result<Arc<Tail>, Fault> {
         let Inner { session, runtime, tails, blocks, foresight, number, .. } = &*self.0;
         tails.drop_held(name);
@@ -43,7 +42,7 @@ impl BucketMember {
         let range = if self.0.has_ranges_from_the_end() {
             GetRange::Suffix(TAIL_BYTES)
         } else {
-            // It cannot be asked so: the length costs a request of its own.
+            // Without ranges from the end the length costs a request of its own.
             let bytes = runtime.block_on(session.len(&self.key(name)))?;
             if bytes == 0 {
                 return Ok(Arc::new(Tail::without_bytes(0)));
@@ -53,7 +52,7 @@ impl BucketMember {
         let got = runtime.block_on(session.get(&self.key(name), Some(range), TAIL_BYTES));
         let tail = match got {
             Ok(got) => Tail { extent_bytes: got.object_bytes, head: got.head, bytes: got.bytes },
-            // An empty object has no end that could be asked for.
+            // A range from the end fails on an empty object.
             Err(Fault::Odd(_) | Fault::Refused(_)) => {
                 let extent_bytes = runtime.block_on(session.len(&self.key(name)))?;
                 return Ok(Arc::new(Tail::without_bytes(extent_bytes)));
@@ -64,7 +63,7 @@ impl BucketMember {
         Ok(tails.keep(name, tail, epoch))
     }
 
-    /// Reads a range out of blocks, if it is to be read so and they have it.
+    /// Reads a range from blocks, if it should be read so and they have it.
     pub(super) fn read_blocks(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Option<()> {
         if !has_tail(name) {
             return None;
@@ -88,7 +87,7 @@ impl BucketMember {
         copied
     }
 
-    /// A range of an extent, which is not empty, by one request.
+    /// A range of an extent, which is not empty, in one request.
     pub(super) fn get(&self, name: ExtentName, range: Range<u64>) -> Result<Fetched> {
         let Inner { session, runtime, .. } = &*self.0;
         let wanted = range.end - range.start;
@@ -97,7 +96,8 @@ impl BucketMember {
         match runtime.block_on(session.get(&self.key(name), asked, wanted)) {
             Ok(got) if got.bytes.len() as u64 == wanted => Ok(got),
             Ok(got) => Err(too_short(got.object_bytes)),
-            // Behind the end: endpoints say so by a status that the client passes on as odd.
+            // For a range beyond the end, endpoints return a status that the client does not
+            // decode.
             Err(fault @ (Fault::Odd(_) | Fault::Refused(_))) => match self.len(name) {
                 Ok(found) if found < range.end => Err(too_short(found)),
                 _ => Err(self.failed(&fault, "read", name)),

@@ -1,4 +1,4 @@
-//! Which bytes of an output are in which object, and how objects are named. Pure.
+//! The mapping of the bytes of an output to objects, and their names. Pure.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use std::ops::Range;
 const HEAD_BYTES: u64 = 8192;
 /// Bytes of every other object but the last.
 const SEGMENT_BYTES: u64 = 8 << 20;
-/// More bytes than any output has: offsets beyond it are mistakes.
+/// More bytes than any output has: greater offsets are errors.
 pub const BYTES_MAX: u64 = 1 << 50;
 
-/// The number of the object that has an offset, and the offset in it.
+/// The number of the object with an offset of the output, and the offset in it.
 pub(crate) fn object_of(offset: u64) -> (u64, u64) {
     match offset.checked_sub(HEAD_BYTES) {
         None => (0, offset),
@@ -17,7 +17,7 @@ pub(crate) fn object_of(offset: u64) -> (u64, u64) {
     }
 }
 
-/// The range of bytes that an object has when it is full.
+/// The range of bytes of a full object.
 pub(crate) fn range_of(number: u64) -> Range<u64> {
     match number.checked_sub(1) {
         None => 0..HEAD_BYTES,
