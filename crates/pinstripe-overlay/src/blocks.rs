@@ -1,7 +1,8 @@
-//! How a block of a file is had: from the local cache, else from the source.
+//! Gets the blocks of files: from the local cache, else from the source.
 //!
-//! Reads that the planner did not foresee fetch the smallest block that they fit into, everything else large ones:
-//! a random reader does not wait for what it does not want, and read-ahead has few requests.
+//! A read that the planner did not foresee fetches the smallest block that contains it; everything
+//! else fetches large ones. So a random reader does not wait for data that it does not need, and
+//! read-ahead takes few requests.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use crate::calls::{CallPool, CallReply};
 use crate::nodes::{Nodes, SourceNode};
 use crate::source::RangeSource;
 
-/// Bytes of a block of a local disk, which gives no more in the time that it needs for one byte.
+/// Bytes of a block of a local disk, which reads this much in about the time of one byte.
 const LEAST_BYTES: u64 = 16 << 10;
-/// Bytes of a small block, which is also what a cell of the cache holds.
+/// Bytes of a small block; the size of a cell of the cache.
 const SMALL_BYTES: u64 = 64 << 10;
 /// Bytes of a large block.
 pub(crate) const LARGE_BYTES: u64 = 1 << 20;
@@ -73,7 +74,7 @@ impl<S: RangeSource> FetchSource for Blocks<S> {
 
     fn fetch(&self, key: BlockKey) -> Result<Arc<Vec<u8>>> {
         let node = self.nodes.get(key.inode)?;
-        // Handing it to another thread would cost more than the read.
+        // A local read costs less than passing it to another thread.
         if let Some(bytes) = self.at_hand(&node, key) {
             return Ok(bytes);
         }
@@ -92,7 +93,7 @@ impl<S: RangeSource> Blocks<S> {
     }
 }
 
-/// Fetches a block, and keeps it for next time after it was handed out.
+/// Fetches a block, and adds it to the cache after it was handed out.
 fn fetch<S: RangeSource>(
     source: &S,
     cache: Option<&BlockCache>,

@@ -1,7 +1,8 @@
-//! Calls to the source, so that no thread waits longer for one than the deadline.
+//! Calls to the source with a deadline.
 //!
-//! A call goes to one of at most a given number of threads; the caller waits for its answer until
-//! the deadline. When no thread returns from its call, further calls end by their deadlines as well.
+//! A call is made by one of at most a given number of threads; the caller waits for its answer
+//! until the deadline. While no thread returns from its call, further calls also end at their
+//! deadlines.
 //!
 //! Invariant: a call returns by the deadline, whatever the source does.
 
@@ -15,7 +16,7 @@ pub(crate) use pinstripe_io::calls::CallReply;
 use pinstripe_io::calls::{Call, CallThreads};
 use pinstripe_prefetch::latencies::Latencies;
 
-/// The threads that make the calls, and how the source answers.
+/// The threads that make the calls, and counters of the answers.
 pub(crate) struct CallPool {
     threads: CallThreads,
     answers: Arc<Answers>,
@@ -29,16 +30,16 @@ struct Answers {
     late: AtomicU64,
 }
 
-/// How the source answers.
+/// Counters and latencies of the source's answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SourceUsage {
     /// Calls that have no answer yet.
     pub in_flight: u64,
-    /// Calls that had none by the deadline.
+    /// Calls that had no answer by the deadline.
     pub late: u64,
-    /// The time within which half of the answers came.
+    /// The median latency.
     pub median: Duration,
-    /// The time within which 99 of 100 came.
+    /// The latency within which 99 % of the answers came.
     pub percentile_99: Duration,
 }
 
@@ -77,7 +78,7 @@ impl CallPool {
         calls.into_iter().map(|call| self.answer(call?, until)).collect()
     }
 
-    /// How the source answers.
+    /// Counters and latencies so far.
     pub(crate) fn usage(&self) -> SourceUsage {
         let answers = &self.answers;
         SourceUsage {
@@ -88,7 +89,7 @@ impl CallPool {
         }
     }
 
-    /// The deadline of a call that is made now; `None` where the clock does not reach as far.
+    /// The deadline of a call that is made now; `None` if the clock cannot represent it.
     fn until(&self) -> Option<Instant> {
         monotonic().checked_add(self.deadline)
     }

@@ -4,10 +4,10 @@
 //! kernel --> tree --> readers (which blocks come next) --> runner (budget) --> blocks --> cache
 //!                                                                                \--> calls --> source
 //! ```
-//! Rooms, highest floor first: `tree` (the files as the kernel sees them); `blocks` (how a block is
-//! had) and `listings`; `nodes` (what inode numbers name), `calls` (threads that wait for the
-//! source, and deadlines) and `cache` (blocks on a local disk); `source` (the seam behind which the
-//! files are). Never here: the store, and how a tree gets into the kernel.
+//! Rooms, highest floor first: `tree` (the files as the kernel sees them); `blocks` (where blocks
+//! come from) and `listings`; `nodes` (the files behind inode numbers), `calls` (threads that wait
+//! for the source, and deadlines) and `cache` (blocks on a local disk); `source` (the interface to
+//! the files). Never here: the store, and how a tree gets into the kernel.
 
 mod blocks;
 mod cache;

@@ -1,8 +1,8 @@
 //! Directories that are being listed.
 //!
-//! The names are had at once, what they name by many calls together, a window at a time: one that
-//! lists a slow source waits for a window, not for each name. A listing is kept while the kernel
-//! goes through it.
+//! The names of a directory are read at once, their entries by concurrent calls, a window at a
+//! time: a listing of a slow source waits once per window, not once per name. A listing is kept
+//! while the kernel reads it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::locks::{OverlayLock, RankedMutex};
 use crate::nodes::SourceNode;
 use crate::source::{ListedName, RangeSource, SourceEntry};
 
-/// Directories whose listing is kept.
+/// Directories whose listings are kept.
 const KEPT_MAX: usize = 16;
-/// Names that are asked for together.
+/// Names whose entries are requested together.
 const WINDOW: usize = 64;
 
-/// The listings that are kept, the one that was used last at the end.
+/// The listings that are kept, the last used one at the end.
 pub(crate) struct Listings(RankedMutex<VecDeque<(u64, Arc<Listing>)>>);
 
 impl Default for Listings {
@@ -34,14 +34,15 @@ pub(crate) struct Listing {
     told: RankedMutex<Window>,
 }
 
-/// What the names from `from` on name; `None` for one that is gone.
+/// The entries of the names from `from` on; `None` for one that is gone.
 struct Window {
     from: usize,
     entries: Vec<Option<SourceEntry>>,
 }
 
 impl Listings {
-    /// The listing of a directory: a new one from its first name on, else the one that is kept.
+    /// The listing of a directory: a new one if it is read from the first name on, else the kept
+    /// one.
     pub(crate) fn of<S: RangeSource>(
         &self,
         directory: u64,
@@ -65,7 +66,7 @@ impl Listings {
         Ok(listing)
     }
 
-    /// A listing that the kernel came to the end of.
+    /// Drops a listing that the kernel has read to the end.
     pub(crate) fn done(&self, directory: u64) {
         self.0.lock().retain(|(other, _)| *other != directory);
     }
@@ -81,9 +82,9 @@ impl Listings {
 
 impl Listing {
     fn new(mut listed: Vec<ListedName>) -> Self {
-        // A name that no path can have would lead out of the directory, or nowhere.
+        // An invalid name would lead out of the directory, or nowhere.
         listed.retain(|(name, _)| is_name(name));
-        // Sorted and once each, so that places mean the same when it is listed again.
+        // Sorted and without duplicates, so that positions mean the same in the next listing.
         listed.sort_by(|(one, _), (other, _)| one.cmp(other));
         listed.dedup_by(|(one, _), (other, _)| one == other);
         let is_told = listed.iter().all(|(_, entry)| entry.is_some());
@@ -98,7 +99,7 @@ impl Listing {
         Listing { names, told: RankedMutex::new(OverlayLock::Window, Window { from: 0, entries }) }
     }
 
-    /// The name at a place, and what it names if it is still there; `None` at the end.
+    /// The name at a position, and its entry if it still exists; `None` at the end.
     pub(crate) fn at<S: RangeSource>(
         &self,
         place: usize,
@@ -124,7 +125,7 @@ impl Listing {
     }
 }
 
-/// What names of a directory name, all asked at once.
+/// The entries of names of a directory, all requested at once.
 fn ask<S: RangeSource>(
     names: &[Box<[u8]>],
     node: &SourceNode,
@@ -143,12 +144,12 @@ fn ask<S: RangeSource>(
     calls.call_all(asked).into_iter().map(or_gone).collect()
 }
 
-/// Whether one entry alone cannot be shown.
+/// Whether an error concerns only one entry, which is then not shown.
 fn is_gone(error: &Error) -> bool {
     matches!(error.kind(), Kind::NotFound | Kind::Unsupported)
 }
 
-/// Whether a name can be one of a directory.
+/// Whether a name is valid in a directory.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }

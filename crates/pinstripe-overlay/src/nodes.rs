@@ -1,11 +1,11 @@
-//! What inode numbers name.
+//! The files and directories behind inode numbers.
 //!
-//! The number of a file says which file of the source it is and which content it has, so that what
-//! the kernel keeps of it is good for as long as it keeps the number; a file that changed has
-//! another number. The number of a directory stays.
+//! The number of a file stands for a file of the source with a given content, so that pages that
+//! the kernel caches stay valid as long as the number; a changed file gets another number. The
+//! number of a directory stays.
 //!
-//! Invariant: a number names the same thing for as long as it has mentions; without them it is
-//! forgotten, and comes again for the same thing unless another took it meanwhile.
+//! Invariant: a number means the same while it has mentions. Without mentions it is forgotten; the
+//! same thing gets it again unless another took it meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +18,7 @@ use pinstripe_io::file_tree::{FileKind, ROOT};
 use crate::locks::{OverlayLock, RankedMutex};
 use crate::source::{ContentVersion, SourceEntry};
 
-/// What a number names.
+/// The file or directory behind a number.
 #[derive(Debug)]
 pub(crate) struct SourceNode {
     pub(crate) path: Box<[u8]>,
@@ -56,7 +56,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// A number for what was found at a path, mentioned once more.
+    /// A number for the entry at a path, with one more mention.
     pub(crate) fn mention(&self, path: Box<[u8]>, entry: SourceEntry) -> u64 {
         let identity = identity(&entry);
         let mut known = self.0.lock();
@@ -73,7 +73,7 @@ impl Nodes {
                 {
                     let taken = taken.get_mut();
                     taken.mentions += 1;
-                    // Moved, or another hard link: this path was just seen to be good.
+                    // Moved, or another hard link: this path was just found to be valid.
                     if taken.node.path != path || taken.node.entry != entry {
                         taken.node = Arc::new(SourceNode { path, entry });
                     }
@@ -84,17 +84,17 @@ impl Nodes {
         }
     }
 
-    /// What a number names.
+    /// The file or directory behind a number.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when it names nothing, or nothing any more.
+    /// [`Kind::NotFound`] if the number is unknown or forgotten.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<SourceNode>> {
         let known = self.0.lock();
         let found = known.get(&number).map(|known| Arc::clone(&known.node));
         found.ok_or_else(|| Error::new(Kind::NotFound, "there is no such file"))
     }
 
-    /// Takes back mentions.
+    /// Removes mentions.
     pub(crate) fn forget(&self, number: u64, mentions: u64) {
         let mut all = self.0.lock();
         if let Entry::Occupied(mut known) = all.entry(number) {
@@ -105,13 +105,13 @@ impl Nodes {
         }
     }
 
-    /// How many there are.
+    /// The number of known inodes.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().len()
     }
 }
 
-/// What makes two entries the same thing.
+/// The part of an entry that identifies it.
 fn identity(entry: &SourceEntry) -> ((u64, u64), Option<ContentVersion>) {
     let version = (entry.kind != FileKind::Directory).then_some(entry.version);
     (entry.identity, version)
@@ -120,7 +120,7 @@ fn identity(entry: &SourceEntry) -> ((u64, u64), Option<ContentVersion>) {
 fn number_of(identity: &((u64, u64), Option<ContentVersion>)) -> u64 {
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
-    // Numbers of some programs have a sign.
+    // Some programs use signed inode numbers.
     (hasher.finish() >> 1).max(ROOT + 1)
 }
 

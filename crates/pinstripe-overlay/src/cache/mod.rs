@@ -1,4 +1,4 @@
-//! Blocks of files on a local disk, kept from run to run.
+//! A cache of blocks of files on a local disk, kept between runs.
 //!
 //! ```text
 //! DIR/index   a header, then a row for each cell: key, length, checksum of the content
@@ -43,7 +43,7 @@ use slots::Slots;
 const CELL_BYTES: u64 = 64 << 10;
 /// A smaller cache is of no use.
 const BYTES_MIN: u64 = 16 * MIB;
-/// Rows that are read at once when the cache is opened.
+/// Rows per read when the cache is opened.
 const ROWS_AT_ONCE: u64 = 4096;
 const INDEX: &str = "index";
 const CELLS: &str = "cells";
@@ -71,12 +71,12 @@ struct CacheCounts {
     damaged: AtomicU64,
 }
 
-/// What a cache holds and did.
+/// The content and the counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheUsage {
     /// Bytes that it may hold.
     pub bytes_max: u64,
-    /// Bytes of the cells that hold something.
+    /// Bytes of the used cells.
     pub bytes: u64,
     /// Bytes that were found in it.
     pub found: u64,
@@ -84,18 +84,18 @@ pub struct CacheUsage {
     pub missed: u64,
     /// Bytes that were put into it.
     pub stored: u64,
-    /// Cells whose content was not what had been put there.
+    /// Cells whose content did not match their rows.
     pub damaged: u64,
 }
 
 impl BlockCache {
-    /// Opens the cache in a directory, which is made when it is missing, for at most `bytes`. `source`
-    /// names what is cached, so that several sources may take turns.
+    /// Opens the cache in a directory, which is created if it is missing, for at most `bytes`.
+    /// `source` names the cached source, so that several sources can use one cache in turn.
     ///
     /// # Errors
     /// [`Kind::Exists`] for a directory with something else in it, [`Kind::Busy`] while another
-    /// process uses it, [`Kind::Corrupt`] and [`Kind::Unsupported`] for a header that is damaged or
-    /// of another version, [`Kind::Usage`] for less than 16 MiB; otherwise as the system says.
+    /// process uses it, [`Kind::Corrupt`] for a damaged header, [`Kind::Unsupported`] for one of
+    /// another version, [`Kind::Usage`] for less than 16 MiB; those of the system.
     pub fn open(place: &Path, bytes: u64, source: &[u8], monitor: Arc<Monitor>) -> Result<Self> {
         if bytes < BYTES_MIN {
             return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(place));
@@ -117,7 +117,7 @@ impl BlockCache {
         }
         let count = bytes / CELL_BYTES;
         let mut slots = Slots::new(count as usize);
-        // One that was cut off while it was made is made again.
+        // A file whose creation was interrupted is created again.
         let is_new = index.metadata().map_err(told)?.len() == 0;
         let known = if is_new { 0 } else { load(&index, place, &mut slots)? };
         let resize = || {
@@ -142,7 +142,7 @@ impl BlockCache {
         Ok(cache)
     }
 
-    /// Appends the bytes of a range to `out` if all of it is here; the range begins with a cell.
+    /// Appends the bytes of a range to `out` if all of it is cached; the range begins with a cell.
     pub(crate) fn get(
         &self,
         path: &[u8],
@@ -165,7 +165,7 @@ impl BlockCache {
         is_whole
     }
 
-    /// Keeps the bytes of a range, which begins with a cell.
+    /// Caches the bytes of a range, which begins with a cell.
     pub(crate) fn put(
         &self,
         path: &[u8],
@@ -192,7 +192,7 @@ impl BlockCache {
         self.counts.stored.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     }
 
-    /// What it holds and did.
+    /// The content and the counters.
     pub fn usage(&self) -> CacheUsage {
         let (used, all) = self.slots.lock().counts();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl BlockCache {
         (range.start / CELL_BYTES..range.end.div_ceil(CELL_BYTES)).map(key).collect()
     }
 
-    /// Reads cells one behind the other; whether all of them are what was put there.
+    /// Reads consecutive cells. Returns whether all of them match their rows.
     fn read(&self, rows: &[(u32, CacheRow)], out: &mut [u8]) -> bool {
         let mut rest = &mut *out;
         for run in rows.chunk_by(|one, next| is_next(one.0, next.0)) {
@@ -285,8 +285,7 @@ fn check_owned(place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes in the rows of a cache that was made before, without damaged ones; returns how many cells
-/// it had.
+/// Loads the rows of an existing cache, without damaged ones. Returns its number of cells.
 fn load(index: &File, place: &Path, slots: &mut Slots) -> Result<u64> {
     let damaged = || {
         Error::corrupt("the header of the cache is damaged", place.join(INDEX))
@@ -305,7 +304,7 @@ fn load(index: &File, place: &Path, slots: &mut Slots) -> Result<u64> {
     let mut first = 0;
     while first < count {
         let part = &mut rows[..((count - first).min(ROWS_AT_ONCE) * ROW_BYTES) as usize];
-        // A file that was cut off has no more rows.
+        // A truncated file has no more rows.
         if index.read_exact_at(part, HEADER_BYTES + first * ROW_BYTES).is_err() {
             break;
         }

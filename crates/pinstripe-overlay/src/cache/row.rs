@@ -1,10 +1,10 @@
-//! The header of a cache, and the row of a cell, as bytes.
+//! The on-disk format of a cache's header and of a cell's row.
 
 use pinstripe_base::checksum::{CHECKSUM_BYTES, Checksum, checksum};
 
 use super::{CELL_BYTES, CellKey};
 
-/// The version of what is written here.
+/// The version of the format.
 pub(super) const VERSION: u32 = 1;
 /// Bytes in front of the rows.
 pub(super) const HEADER_BYTES: u64 = 4096;
@@ -48,7 +48,7 @@ impl CacheHeader {
     }
 }
 
-/// What a cell holds.
+/// The content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CacheRow {
     pub(super) key: CellKey,
@@ -57,7 +57,8 @@ pub(super) struct CacheRow {
 }
 
 impl CacheRow {
-    /// Key, checksum of the content, bytes of it, checksum of all that and the cell's number.
+    /// Encodes key, checksum of the content, its length, and a checksum of these and the cell's
+    /// number.
     pub(super) fn encode(&self, slot: u32) -> [u8; ROW_BYTES as usize] {
         let mut row = [0; ROW_BYTES as usize];
         row[..16].copy_from_slice(&self.key);

@@ -1,4 +1,4 @@
-//! Which cell holds what, and which is given up next.
+//! The content of the cells, and their eviction.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ impl Slots {
         Slots { rows, by_key: HashMap::new(), hand: 0 }
     }
 
-    /// Takes in a row of a cache that was made before.
+    /// Adds a row of an existing cache.
     pub(super) fn add(&mut self, slot: u32, row: CacheRow) {
         if self.by_key.contains_key(&row.key) {
             return;
@@ -41,7 +41,7 @@ impl Slots {
         }
     }
 
-    /// The cells of all keys, if all are there.
+    /// The cells of all keys, if all are cached.
     pub(super) fn find(&mut self, keys: &[CellKey]) -> Option<Vec<(u32, CacheRow)>> {
         let slots: Option<Vec<u32>> =
             keys.iter().map(|key| self.by_key.get(key).copied()).collect();
@@ -53,7 +53,7 @@ impl Slots {
         Some(found.collect())
     }
 
-    /// Takes cells for what is not there yet, as far as there are any, and gives up what they held.
+    /// Takes cells for keys that are not cached, as far as available, and evicts their content.
     pub(super) fn take(&mut self, cells: &[(CellKey, &[u8])]) -> Vec<(u32, CacheRow)> {
         let mut taken: Vec<(u32, CacheRow)> = Vec::with_capacity(cells.len());
         for (key, content) in cells {
@@ -69,7 +69,7 @@ impl Slots {
         taken
     }
 
-    /// The cells were written.
+    /// Marks the cells as written.
     pub(super) fn fill(&mut self, rows: &[(u32, CacheRow)]) {
         for (slot, row) in rows {
             // Another thread may have written the same block meanwhile.
@@ -81,14 +81,14 @@ impl Slots {
         }
     }
 
-    /// The cells could not be written.
+    /// Releases cells that could not be written.
     pub(super) fn give_back(&mut self, rows: &[(u32, CacheRow)]) {
         for (slot, _) in rows {
             self.rows[*slot as usize].0 = CellStage::Free;
         }
     }
 
-    /// Drops a cell whose content is wrong; whether it is still what it was looked up as.
+    /// Drops a cell with wrong content. Returns whether it still had the row of the lookup.
     pub(super) fn drop_damaged(&mut self, slot: u32, row: &CacheRow) -> bool {
         let (stage, held) = &mut self.rows[slot as usize];
         let is_same = matches!(stage, CellStage::Filled { .. }) && held == row;
@@ -99,7 +99,7 @@ impl Slots {
         is_same
     }
 
-    /// Cells that hold something, and all.
+    /// The number of used cells, and of all.
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.by_key.len(), self.rows.len())
     }

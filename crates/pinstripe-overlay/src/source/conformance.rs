@@ -1,4 +1,4 @@
-//! What every source does, as one test over files that a stand makes.
+//! The conformance test of sources, over files that a stand makes.
 
 use pinstripe_base::error::Kind;
 use pinstripe_io::file_tree::FileKind;
@@ -17,7 +17,7 @@ pub trait Stand {
     fn write(&self, path: &str, content: &[u8]);
     /// Removes a file.
     fn remove(&self, path: &str);
-    /// Makes a symbolic link at the top; `false` where there are none.
+    /// Makes a symbolic link at the top; `false` if the source does not support them.
     fn link(&self, name: &str, target: &str) -> bool;
 }
 

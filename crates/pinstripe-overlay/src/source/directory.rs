@@ -1,8 +1,8 @@
 //! A directory as a source.
 //!
-//! Invariants: nothing outside of the directory is opened, whatever symbolic links appear in it; a
-//! read of one version returns bytes of that version only, as far as the file system's times tell
-//! (a change within one tick of its clock, of equal length, does not show).
+//! Invariants: nothing outside of the directory is opened, whatever symbolic links appear in it. A
+//! read of one version returns bytes of that version only, as far as the file system's times show
+//! it (a change of equal length within one tick of its clock goes unnoticed).
 
 #![allow(clippy::disallowed_methods, reason = "reads the directory that is shown")]
 
@@ -36,8 +36,8 @@ const XATTR_BYTES: usize = 64 << 10;
 /// The kernel's own blocks in `stx_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// File systems of local disks and of memory, by their numbers (linux/magic.h): ext4, XFS, btrfs,
-/// F2FS, tmpfs.
+/// Magic numbers of the file systems of local disks and of memory (linux/magic.h): ext4, XFS,
+/// btrfs, F2FS, tmpfs.
 const LOCAL: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
 
 /// A directory.
@@ -46,7 +46,7 @@ pub struct DirectorySource {
     open: Arc<OpenFiles>,
 }
 
-/// Files that were read last, the last one at the end.
+/// The last read files, the newest one at the end.
 struct OpenFiles(RankedMutex<Vec<OpenFile>>);
 
 impl Default for OpenFiles {
@@ -60,9 +60,9 @@ struct OpenFile {
     path: Arc<[u8]>,
     version: ContentVersion,
     file: Arc<File>,
-    /// The same, for short reads: the kernel reads no more than these.
+    /// The same file opened again for short reads, without the kernel's read-ahead.
     scattered: Option<Arc<File>>,
-    /// It is on a file system of this machine, which answers for what is in memory at once.
+    /// It is on a local file system, which returns cached data at once.
     is_local: bool,
 }
 
@@ -99,7 +99,7 @@ impl DirectorySource {
         if !path.is_empty() {
             check_relative(path)?;
         }
-        // A name that has become a pipe or a terminal meanwhile must not keep the call.
+        // A name that became a pipe or a terminal meanwhile must not block the call.
         let flags = match flags.contains(OFlags::PATH) {
             true => flags,
             false => flags | OFlags::NONBLOCK | OFlags::NOCTTY,
@@ -120,7 +120,7 @@ impl DirectorySource {
         Some(found)
     }
 
-    /// The file of a version, opened if need be.
+    /// The file of a version; opens it if necessary.
     fn file(&self, path: &[u8], version: &ContentVersion) -> Result<OpenFile> {
         if let Some(found) = self.open_file(path, version) {
             return Ok(found);
@@ -134,7 +134,7 @@ impl DirectorySource {
             return Err(changed(path));
         }
         let is_local = is_local(opened.as_fd());
-        // A file that is no longer than a short read is read once.
+        // A file that is no longer than a short read is read only once.
         let is_long = version.size > SCATTERED_BYTES;
         let scattered =
             (is_local && is_long).then(|| opened_for_short_reads(opened.as_fd())).flatten();
@@ -186,7 +186,7 @@ impl RangeSource for DirectorySource {
         let open = self.file(path, version)?;
         let base = out.len();
         let read = append(open.for_read(&range), range, out);
-        // Only after the read is it known that no other content was read.
+        // Only after the read is it certain that the content did not change.
         let now = entry_of(open.file.as_fd(), path);
         let result = match (read, now) {
             (_, Ok(now)) if now.version != *version => Err(changed(path)),
@@ -219,7 +219,7 @@ impl RangeSource for DirectorySource {
             let mut bufs = [std::io::IoSliceMut::new(buf)];
             rustix::io::preadv2(&*open.file, &mut bufs, range.start, ReadWriteFlags::NOWAIT)
         };
-        // A long buffer is not cleared in vain.
+        // Avoids clearing a long buffer for nothing.
         if range.is_empty() || read_now(&mut [0]) != Ok(1) {
             return false;
         }
@@ -272,7 +272,7 @@ impl RangeSource for DirectorySource {
         for name in names[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             match rustix::fs::getxattr(&*magic, OsStr::from_bytes(name), &mut value) {
                 Ok(length) => all.push((name.to_vec(), value[..length].to_vec())),
-                // It is gone by now, or not for this user.
+                // It was removed meanwhile, or this user may not read it.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
                 Err(errno) => return Err(told(errno)),
             }
@@ -309,8 +309,8 @@ fn append(file: &File, range: Range<u64>, out: &mut Vec<u8>) -> std::io::Result<
     Ok(())
 }
 
-/// Opens an open file once more, without the kernel's read-ahead (`POSIX_FADV_RANDOM`), which is a
-/// property of what is opened. Where that fails, the first one serves for all reads.
+/// Opens an open file again, without the kernel's read-ahead (`POSIX_FADV_RANDOM`), which is a
+/// property of the open file. If that fails, the first one serves for all reads.
 fn opened_for_short_reads(file: BorrowedFd<'_>) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let again = rustix::fs::open(&*magic_path(file), flags, Mode::empty()).ok()?;
@@ -318,13 +318,13 @@ fn opened_for_short_reads(file: BorrowedFd<'_>) -> Option<File> {
     Some(again.into())
 }
 
-/// Whether a file is on a file system whose own memory tells everything: no server has to be asked,
-/// so that nothing but the disk can keep a call.
+/// Whether a file is on a file system of this machine: there is no server that could delay a call,
+/// only the disk.
 fn is_local(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 as u32)))
 }
 
-/// What an open file, or one opened for its place only, is.
+/// The entry for an open file, or for one opened with `O_PATH`.
 fn entry_of(file: impl AsFd, path: &[u8]) -> Result<SourceEntry> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|errno| failure("cannot examine", path, errno))?;

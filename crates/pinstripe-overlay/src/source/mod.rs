@@ -17,22 +17,21 @@ use pinstripe_io::file_tree::FileKind;
 
 pub use directory::DirectorySource;
 
-/// Tells one content of a file from another.
+/// Distinguishes one content of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ContentVersion {
     /// Bytes of content.
     pub size: u64,
-    /// Differs when anything else about the content may: a directory puts inode, mtime and ctime
-    /// here.
+    /// Changes whenever the content may have changed: a directory puts inode, mtime and ctime here.
     pub tag: [u8; 32],
 }
 
-/// One thing in a source.
+/// One entry of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceEntry {
     /// What it is.
     pub kind: FileKind,
-    /// Which file it is, for all its names: device and inode.
+    /// The identity of the file, the same for all its names: device and inode.
     pub identity: (u64, u64),
     /// Permission bits, with set-user-id, set-group-id and sticky.
     pub mode: u32,
@@ -48,19 +47,19 @@ pub struct SourceEntry {
     pub mtime: (i64, u32),
     /// Last change of the inode, in the same way.
     pub ctime: (i64, u32),
-    /// Size, and what else tells the content from any other.
+    /// The version of the content.
     pub version: ContentVersion,
 }
 
-/// A name in a directory, with what it names where the listing tells that at once.
+/// A name in a directory, with its entry if the listing includes that.
 pub type ListedName = (Box<[u8]>, Option<SourceEntry>);
 
 /// Files that can be read by ranges.
 pub trait RangeSource: Send + Sync + 'static {
-    /// What a path names; a symbolic link is itself what is described.
+    /// The entry at a path; symbolic links are not followed.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is there; [`Kind::Refused`] for a path that is not clean.
+    /// [`Kind::NotFound`] if the path does not exist; [`Kind::Refused`] for an unclean path.
     fn stat(&self, path: &[u8]) -> Result<SourceEntry>;
 
     /// The names in a directory, without "." and "..", in any order.
@@ -72,8 +71,8 @@ pub trait RangeSource: Send + Sync + 'static {
     /// Appends to `out` the bytes of a range that ends within the file.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when the file is not of `version`, or was not all the time, or is gone;
-    /// otherwise as the source says.
+    /// [`Kind::Changed`] if the file did not have `version` during the entire read, or is gone;
+    /// those of the source.
     fn read(
         &self,
         path: &[u8],
@@ -82,7 +81,7 @@ pub trait RangeSource: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Result<()>;
 
-    /// Appends the same to `out` where that needs no waiting, because the bytes are in memory;
+    /// Appends the same to `out` if the bytes are in memory, so that this cannot wait. Returns
     /// whether it did. The caller has no deadline for it.
     fn read_at_hand(
         &self,
@@ -94,8 +93,8 @@ pub trait RangeSource: Send + Sync + 'static {
         false
     }
 
-    /// The file of a version, where it is one of this machine that the kernel reads without waiting
-    /// for anything but a disk.
+    /// The file of a version, if it is on this machine and the kernel reads it without waiting for
+    /// anything but a disk.
     fn local_file(&self, _path: &[u8], _version: &ContentVersion) -> Option<OwnedFd> {
         None
     }
@@ -114,17 +113,17 @@ pub trait RangeSource: Send + Sync + 'static {
     /// Extended attributes: names and values.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is there.
+    /// [`Kind::NotFound`] if the path does not exist.
     fn xattrs(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
-    /// Bytes and entries that the source can hold, or has.
+    /// The capacity of the source, or its use, in bytes and entries.
     ///
     /// # Errors
-    /// As the source says.
+    /// Those of the source.
     fn totals(&self) -> Result<(u64, u64)>;
 }
 
-/// The error for content that is not what it was.
+/// The error for content that has changed.
 pub(crate) fn changed(path: &[u8]) -> Error {
     Error::new(Kind::Changed, "this file of the source has changed since it was looked at")
         .at(shown(path))

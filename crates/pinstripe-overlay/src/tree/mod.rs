@@ -1,8 +1,7 @@
 //! The files of a source as the kernel sees them.
 //!
-//! Invariants: nothing waits for the source longer than the deadline; a file that is open shows the
-//! content that it had when it was looked up, or an error (`nodes.rs`); what is in memory of files
-//! stays within the budget.
+//! Invariants: no wait for the source exceeds the deadline. An open file shows the content that it
+//! had at its lookup, or an error (`nodes.rs`). The memory for files stays within the budget.
 
 mod status;
 #[cfg(test)]
@@ -33,7 +32,7 @@ use crate::source::{ContentVersion, RangeSource, SourceEntry, changed};
 pub use crate::calls::SourceUsage;
 pub use status::{FileReaders, OverlayStatus};
 
-/// Blocks ahead of one stream.
+/// Blocks of read-ahead per stream.
 const WINDOW: u32 = 64;
 /// Threads that wait for the source on behalf of readers, in addition to those for read-ahead.
 const DEMAND_THREADS: usize = 64;
@@ -45,9 +44,9 @@ const TOLD_MAX: usize = 1000;
 pub struct OverlayOptions {
     /// Bytes of content in memory.
     pub budget: u64,
-    /// Blocks that are fetched ahead at a time.
+    /// Blocks that are prefetched concurrently.
     pub fetchers: usize,
-    /// The time that the source may take for each request.
+    /// The deadline of each request to the source.
     pub deadline: Duration,
 }
 
@@ -61,7 +60,7 @@ pub struct OverlayTree<S: RangeSource> {
     readers: Readers,
     listings: Listings,
     root: RankedMutex<SourceEntry>,
-    /// The rest of the budget is for what readers ask for themselves.
+    /// Budget for read-ahead; the rest is for blocks that readers wait for.
     planned_max: u64,
     small_lengths: &'static [u64],
     monitor: Arc<Monitor>,
@@ -123,7 +122,7 @@ impl<S: RangeSource> OverlayTree<S> {
         })
     }
 
-    /// Asks the source, and waits until the deadline at most.
+    /// Calls the source, and waits until the deadline at most.
     fn ask<T: Send + 'static>(
         &self,
         node: &SourceNode,
@@ -166,7 +165,7 @@ impl<S: RangeSource> OverlayTree<S> {
         Bounds { object: size, record: LARGE_BYTES, window: WINDOW, total: self.planned_max }
     }
 
-    /// Sends out what the readers of a file will want next, before the read itself.
+    /// Begins the prefetch for the readers of a file, before the read itself.
     fn plan(&self, inode: u64, size: u64, range: &Range<u64>) {
         if size <= LARGE_BYTES {
             return;
@@ -201,7 +200,7 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
-    /// Sends out what comes after a read; the part of it that the file has.
+    /// Begins the prefetch after a read. Returns the part of the range that the file has.
     fn begin_read(&self, inode: u64, range: Range<u64>) -> Result<(Arc<SourceNode>, Range<u64>)> {
         let node = self.get(inode)?;
         if node.entry.kind != FileKind::File {
@@ -215,7 +214,7 @@ impl<S: RangeSource> OverlayTree<S> {
         Ok((node, range))
     }
 
-    /// The beginning of a range, as much as one block has of it; waits for the block.
+    /// The beginning of a range, as far as it is in one block; waits for the block.
     fn piece(&self, inode: u64, node: &SourceNode, range: Range<u64>) -> Result<Piece> {
         let size = node.entry.version.size;
         let key = self.block(inode, size, &range);
@@ -320,7 +319,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
             let piece = self.piece(inode, &node, at..range.end)?;
             at += piece.bytes().len() as u64;
             if at == range.end && buffer.is_empty() {
-                // As a rule: the kernel asks for a block or a part of one.
+                // The usual case: the kernel requests a block or a part of one.
                 give(piece.bytes());
                 return Ok(());
             }
@@ -339,8 +338,8 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
     }
 
     fn has_nowhere(&self, name: &[u8]) -> bool {
-        // To ask a slow source for these of every entry that `ls -l` lists takes longer than the
-        // listing: `getfacl` has them, the `+` of `ls` is left out.
+        // Requests for these of each entry that `ls -l` lists would take longer than the listing
+        // itself on a slow source: `getfacl` shows them, but `ls` no `+`.
         name.starts_with(b"system.posix_acl_") || name == b"security.selinux"
     }
 
@@ -363,7 +362,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
         totals.and_then(|totals| totals).unwrap_or_default()
     }
 
-    /// The content is that of now: close-to-open, as network file systems have it.
+    /// Shows the present content: close-to-open consistency, as in network file systems.
     fn open(&self, inode: u64) -> Result<FileOpening> {
         let node = self.get(inode)?;
         let entry =

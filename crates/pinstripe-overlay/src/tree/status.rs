@@ -1,4 +1,4 @@
-//! What an overlay is doing.
+//! The status of an overlay.
 
 use pinstripe_prefetch::readers::ReadersOfObject;
 use pinstripe_prefetch::runner::BudgetUsage;
@@ -13,16 +13,16 @@ use crate::source::RangeSource;
 pub struct FileReaders {
     /// Its path in the source.
     pub path: Box<[u8]>,
-    /// Bytes of it.
+    /// Its length.
     pub size: u64,
-    /// Its readers; the object is the number of its inode.
+    /// Its readers; the object is its inode number.
     pub readers: ReadersOfObject,
 }
 
-/// What an overlay is doing.
+/// The status of an overlay.
 #[derive(Debug, Clone)]
 pub struct OverlayStatus {
-    /// The files that were read last, the last one first.
+    /// The last read files, the newest one first.
     pub files: Vec<FileReaders>,
     /// Files and directories that the kernel knows.
     pub nodes: usize,
@@ -35,10 +35,10 @@ pub struct OverlayStatus {
 }
 
 impl<S: RangeSource> OverlayTree<S> {
-    /// What it is doing, with at most `files` files.
+    /// The status, with at most `files` files.
     pub fn status(&self, files: usize) -> OverlayStatus {
         let file = |readers: ReadersOfObject| {
-            // One that the kernel has forgotten has no path any more.
+            // A file that the kernel has forgotten has no path any more.
             let node = self.nodes.get(readers.object).ok()?;
             Some(FileReaders { path: node.path.clone(), size: node.entry.version.size, readers })
         };
