@@ -54,15 +54,15 @@ use pinstripe_base::id::{SetId, SnapshotId};
 pub enum Room {
     /// Stripe sets of records.
     Packs,
-    /// Stripe sets that say where chunks are; derived, may be lost.
+    /// Stripe sets with the places of chunks; derived, may be lost.
     Index,
     /// Commit points, one small object per finished backup.
     Snapshots,
-    /// The store's secrets, or the slots that open them.
+    /// The store's keys: key rings and key slots.
     Keys,
-    /// Writers that are at work: one small object each.
+    /// Running writers: one small object each.
     Sessions,
-    /// Marks on snapshots that are not wanted any more.
+    /// Marks of snapshots that are not wanted any more.
     Forgotten,
     /// The records of deletion: condemned packs, writers' answers, tombstones.
     Gc,
@@ -70,9 +70,9 @@ pub enum Room {
     Checkpoints,
     /// The state of scrubbing.
     Scrub,
-    /// Objects that were found in other rooms and belong to nothing: set aside, read by no verb.
+    /// Strays from other rooms: set aside, read by no verb.
     Strays,
-    /// Signs of life of long sessions.
+    /// Heartbeats of long sessions.
     Heartbeats,
 }
 
@@ -113,7 +113,7 @@ impl Room {
 /// Names one extent on a member: `packs/ab/abcd…`, `snapshots/…`; or the member's own label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExtentName {
-    /// `pinstripe.member`, which says what store this is and which of its members.
+    /// `pinstripe.member`, which names the store and the member's number in it.
     Label,
     /// An extent in a room, named by 16 bytes.
     In(Room, [u8; 16]),
@@ -135,7 +135,7 @@ impl ExtentName {
         ExtentName::In(Room::Snapshots, id.0)
     }
 
-    /// The path below the member's root: two levels in `packs`, so that no directory grows huge.
+    /// The path below the member's root: two levels in `packs`, to limit the size of directories.
     pub fn path(&self) -> String {
         match self {
             ExtentName::Label => "pinstripe.member".to_owned(),
@@ -151,27 +151,27 @@ impl fmt::Display for ExtentName {
     }
 }
 
-/// Whether a new extent may take the place of one with the same name.
+/// Whether a new extent may replace one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replace {
     /// The name must be free; otherwise `Kind::Exists` at seal, and the old bytes stay.
     Never,
-    /// Used by repair only: the old extent stays whole until the new one is durable.
+    /// For repair only: the old extent stays complete until the new one is durable.
     Allowed,
 }
 
-/// A room that is to be listed soon.
+/// An announced listing of a room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Glance {
     /// The room.
     pub room: Room,
-    /// How many calls are content with the same listing.
+    /// The number of calls that the same listing answers.
     pub times: u8,
-    /// One more call wants a listing that was begun after the first had ended.
+    /// One more call needs a listing begun after the end of the first.
     pub again: bool,
-    /// The member's label is to be read, too.
+    /// The member's label will be read, too.
     pub label: bool,
-    /// It may not be listed after all: only if that costs no request of its own.
+    /// The listing may not be needed: prefetch it only if that takes no request of its own.
     pub maybe: bool,
 }
 
@@ -181,7 +181,7 @@ impl Glance {
         Glance { room, times, again: false, label: false, maybe: false }
     }
 
-    /// The same, if it costs no request of its own.
+    /// The same, if it takes no request of its own.
     pub const fn maybe(room: Room, times: u8) -> Self {
         Glance { maybe: true, ..Self::of(room, times) }
     }
@@ -190,38 +190,37 @@ impl Glance {
 /// The properties of a member, queried once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
-    /// The device (st_dev) behind it, where there is one: members that share it share its fate.
+    /// The device (`st_dev`), if there is one: members on the same device fail together.
     pub device: Option<u64>,
-    /// Bytes still free, where that is known.
+    /// Free bytes, if known.
     pub free_bytes: Option<u64>,
-    /// It has hardly more room than it keeps for what deleting takes: nothing else should be
-    /// written there.
+    /// It has little more room than its reserve for deleting: nothing else should be written there.
     pub is_full: bool,
-    /// Its latency, where that is to be hidden.
+    /// The parameters for hiding its latency, if that is necessary.
     pub far: Option<Far>,
 }
 
-/// The part of the free space that is left to the file system: one byte in this many.
+/// The part of the free space that is left to the file system: 1 in this many bytes.
 const SPARED_PARTS: u64 = 16;
 
 impl Caps {
-    /// Bytes that may be filled, where that is known: a part of the free space, and `spared_most`
-    /// bytes at most, is left to the file system.
+    /// Bytes that may be filled, if known: a part of the free space is left to the file system, at
+    /// most `spared_most` bytes.
     pub fn usable_bytes(&self, spared_most: u64) -> Option<u64> {
         self.free_bytes.map(|free| free - (free / SPARED_PARTS).min(spared_most))
     }
 }
 
-/// What hides the latency of a member that is far away.
+/// Parameters for hiding the latency of a remote member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Far {
-    /// Extents that are sealed side by side.
+    /// Extents that are sealed concurrently.
     pub lanes: usize,
-    /// The length that an extent of a pack should not exceed: it is held until it is sealed.
+    /// The length that an extent of a pack should not exceed: it is buffered until it is sealed.
     pub extent_bytes: u64,
-    /// Reads that are asked for side by side.
+    /// Reads that are requested concurrently.
     pub reads: usize,
-    /// The length that a read should have where so much is wanted: each costs a round trip.
+    /// The preferred length of long reads: each costs a round trip.
     pub span_bytes: u64,
 }
 
@@ -234,13 +233,13 @@ pub struct KeptLonger {
     pub extended: u64,
 }
 
-/// One failure domain holding part of a store. No call has a default: a wrapper that misses one does
-/// not compile.
+/// One failure domain that holds a part of a store. No call has a default: a wrapper that lacks one
+/// does not compile.
 pub trait Member: Send + Sync {
     /// Begins an extent; nothing is visible under its name before [`ExtentWriter::seal`].
     fn create(&self, name: ExtentName, replace: Replace) -> Result<Box<dyn ExtentWriter>>;
-    /// Writes one small object whole, durably, if no object has the name: the atomic primitive.
-    /// `Kind::Exists` when another was first.
+    /// Writes one small object durably, in one atomic step, if no object has the name.
+    /// `Kind::Exists` if another call was first.
     fn put(&self, name: ExtentName, bytes: &[u8]) -> Result<()>;
     /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
     /// `Kind::NotFound`.
@@ -250,29 +249,29 @@ pub trait Member: Send + Sync {
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool;
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
-    /// Every sealed extent of a room with its length, in name order. Strangers are passed over.
+    /// Every sealed extent of a room with its length, in name order. Strangers are skipped.
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
-    /// Removes an extent; removing one that is not there is no error.
+    /// Removes an extent; not an error if it is missing.
     fn delete(&self, name: ExtentName) -> Result<()>;
     /// Makes every seal, put and delete so far survive a power cut.
     fn sync(&self) -> Result<()>;
-    /// Removes what writers that died have left unsealed; returns how many. Writers that live, in
-    /// this process or another, are not disturbed.
+    /// Removes unsealed data of writers that have died. Returns the number of files. Running
+    /// writers, in this process or another, are not disturbed.
     fn sweep(&self) -> Result<u64>;
     /// Its properties.
     fn caps(&self) -> Caps;
     /// Its path, for messages.
     fn place(&self) -> &Path;
-    /// Its batched calls; `None` where the calls above do as well. Callers use the methods of
-    /// `dyn Member`, which fall back to the calls above.
+    /// Its batched calls; `None` if the calls above do as well. Callers use the methods of `dyn
+    /// Member`, which fall back to the calls above.
     fn batched(&self) -> Option<&dyn BatchedMember>;
 }
 
-/// Calls that ask for many things at once, or before they are used: they hide the latency of a
-/// member that is far away. A member whose answers cost nothing does nothing in the hints.
+/// Calls for several objects at once, or ahead of their use: they hide the latency of a remote
+/// member. A local member ignores the hints.
 pub trait BatchedMember: Send + Sync {
-    /// Begins a [`put`](Member::put) that is called next with the same name and bytes, while others
-    /// are waited for.
+    /// Begins a [`put`](Member::put), which the caller repeats later with the same name and bytes
+    /// to get its result.
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]);
     /// As [`read_at`](Member::read_at), for a long range that a plan chose: no bytes around it are
     /// read.
@@ -280,7 +279,7 @@ pub trait BatchedMember: Send + Sync {
     /// Reads extents completely, in the order of `names`, as one request; one that is longer than
     /// `most_bytes` is `Kind::Corrupt`. Each extent has its own result.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
-    /// As [`list`](Member::list) without the lengths, which may cost a request for each.
+    /// As [`list`](Member::list) without the lengths: each may cost a request.
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
     /// Hint: these rooms will be listed soon, and their small extents read. A later call may answer
     /// from this moment unless this process has changed the member since. An empty list discards
@@ -288,14 +287,13 @@ pub trait BatchedMember: Send + Sync {
     fn foresee(&self, wanted: &[Glance]);
     /// Hint: these extents will be opened next, each once.
     fn open_ahead(&self, names: &[ExtentName]);
-    /// Extends the retention of extents, on a member that retains what is put there for a time,
-    /// once half of that has passed.
+    /// Extends the retention of extents once half of it has passed, on a member that has one.
     fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger>;
-    /// The measured time of a short answer; `None` where it is next to nothing.
+    /// The measured latency of short answers; `None` if it is negligible.
     fn latency(&self) -> Option<Duration>;
 }
 
-/// The batched calls of any member: those that it has, or else one simple call after the other.
+/// The batched calls of any member: its own, or one simple call after the other.
 impl dyn Member + '_ {
     /// See [`BatchedMember::put_ahead`].
     pub fn put_ahead(&self, name: ExtentName, bytes: &[u8]) {
@@ -362,7 +360,7 @@ impl dyn Member + '_ {
     }
 }
 
-/// The batched calls of the member in a wrapper that has batched calls only where this one has.
+/// The batched calls for a wrapper, which has them only if the wrapped member does.
 pub fn batched_of(inner: &(impl Member + ?Sized)) -> &dyn BatchedMember {
     inner.batched().expect("a wrapper has batched calls only where the inner member has")
 }
@@ -419,7 +417,7 @@ pub trait ExtentWriter: Send {
 /// exists under it was rebuilt from other members by a repair.
 ///
 /// # Errors
-/// Those of [`ExtentWriter::seal`] but [`Kind::Exists`].
+/// Those of [`ExtentWriter::seal`], except [`Kind::Exists`].
 pub fn seal_own(writer: Box<dyn ExtentWriter>) -> Result<()> {
     match writer.seal() {
         Err(error) if error.kind() == Kind::Exists => Ok(()),

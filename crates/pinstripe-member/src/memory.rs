@@ -1,4 +1,4 @@
-//! A member in memory, for tests and the lab: the seam's rules without a disk.
+//! A member in memory, for tests and the lab: it behaves like others, without a disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// A member whose extents vanish with it.
+/// A member whose extents are lost with it.
 pub struct MemoryMember {
     shelf: Arc<Shelf>,
 }

@@ -1,8 +1,8 @@
-//! Where members are: a directory, or something with a scheme in front, as in `s3+https://`, which
-//! a crate above opens.
+//! The places of members: a directory, or a name with a scheme, as in `s3+https://`, which a crate
+//! above opens.
 //!
-//! Invariant: a place with a scheme is kept and compared as it is written; who makes one out of
-//! what a user typed gives it its one form first. No file system is asked about it.
+//! Invariant: a place with a scheme is kept and compared as it is written; the code that makes one
+//! from user input brings it to its canonical form first. No file system is asked about it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,19 +20,19 @@ pub trait RemoteMembers: Send + Sync {
     /// The member at a place. Opening does not check that it exists; reading its label does.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a place of a form that it does not know; what keeps it from asking.
+    /// [`Kind::Usage`] for a place of an unknown form; errors that prevent requests.
     fn open(&self, place: &Path) -> Result<SharedMember>;
 
-    /// Makes an empty place a member's, and says what was found out about it.
+    /// Makes an empty place a member's, and returns the facts found about it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something is there; as [`open`](Self::open).
+    /// [`Kind::Refused`] if the place is not empty; as [`open`](Self::open).
     fn create(&self, place: &Path) -> Result<NewMember>;
 
     /// Uses these facts, from the store's table, for the member at a place from now on.
     fn agree(&self, _place: &Path, _facts: &MemberFacts) {}
 
-    /// What a member at this place is lost with: places that say the same share their fate.
+    /// The failure domain of a member at this place: members with equal values fail together.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -42,13 +42,13 @@ pub trait RemoteMembers: Send + Sync {
     /// one: places that lead to the same label have the same value.
     ///
     /// # Errors
-    /// As [`open`](Self::open); that there is no label.
+    /// As [`open`](Self::open); a missing label.
     fn label_mark(&self, _place: &Path) -> Result<Option<String>> {
         Ok(None)
     }
 }
 
-/// A member that was made just now.
+/// A new member.
 pub struct NewMember {
     /// The member, without a label.
     pub member: SharedMember,
@@ -56,12 +56,12 @@ pub struct NewMember {
     pub facts: MemberFacts,
 }
 
-/// The way to the members of a store: directories, and what `remote` opens.
+/// Opens the members of a store: directories, and remote ones through `remote`.
 #[derive(Clone, Default)]
 pub struct Places {
-    /// Opens places with a scheme; without it they are refused.
+    /// Opens places with a scheme; if `None`, these are refused.
     pub remote: Option<Arc<dyn RemoteMembers>>,
-    /// Every change that a directory member makes passes these.
+    /// Every change by a directory member passes these.
     pub steps: Option<Arc<dyn Steps>>,
 }
 
@@ -78,7 +78,7 @@ impl Places {
     /// The member at a place.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no directory; those of [`RemoteMembers::open`].
+    /// [`Kind::NotFound`] if the directory is missing; those of [`RemoteMembers::open`].
     pub fn open(&self, place: &Path) -> Result<SharedMember> {
         if is_remote(place) {
             return self.remote(place)?.open(place);
@@ -90,10 +90,10 @@ impl Places {
         })
     }
 
-    /// Makes an empty place, or a directory that is missing, a member's.
+    /// Makes a member in an empty place, or in a directory, which may be missing.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something is there.
+    /// [`Kind::Refused`] if the place is not empty.
     pub fn create(&self, place: &Path) -> Result<NewMember> {
         if is_remote(place) {
             return self.remote(place)?.create(place);
@@ -102,7 +102,7 @@ impl Places {
         Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
     }
 
-    /// What a member at a remote place is lost with.
+    /// The failure domain of a member at a remote place.
     ///
     /// # Errors
     /// Those of [`RemoteMembers::fate`].
@@ -142,15 +142,15 @@ impl Places {
     }
 }
 
-/// The one form of a place: a path without symlinks; a remote one as it is.
+/// The canonical form of a place: a path without symlinks; a remote one as it is.
 ///
 /// # Errors
-/// When there is no such path.
+/// If the path does not exist.
 pub fn real(place: &Path) -> std::io::Result<PathBuf> {
     if is_remote(place) { Ok(place.to_path_buf()) } else { paths::real(place) }
 }
 
-/// The place that a label's bytes name.
+/// The place in a label's bytes.
 pub fn of_bytes(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }

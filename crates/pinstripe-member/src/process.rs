@@ -1,9 +1,9 @@
 //! The identity of this process, and whether another process with a recorded identity has certainly
 //! ended.
 //!
-//! "Certainly" is narrow: the same boot of the same kernel, the same namespace of process numbers,
-//! and there either no process of that number, one that started at another time, or one that has
-//! ended and that its parent has not waited for. Everything else is "may run". Never here: a guess.
+//! "Certainly" is narrow: the same boot of the same kernel, the same PID namespace, and in it
+//! either no process with that PID, one with another start time, or a zombie. In all other cases it
+//! may be running. Never here: a guess.
 
 #![allow(clippy::disallowed_methods, reason = "reads what the kernel tells of processes")]
 
@@ -15,8 +15,8 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::format::session::Process;
 
-/// This process. A part that the system does not tell is zero, and proves nothing about any
-/// process.
+/// The identity of this process. A part that the system does not report is zero, and proves nothing
+/// about any process.
 pub fn own() -> Process {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = text("/etc/machine-id");
@@ -38,7 +38,7 @@ pub fn own() -> Process {
     }
 }
 
-/// Whether `other` has certainly ended, as far as `own` process can tell.
+/// Whether `other` has certainly ended, as seen from the process `own`.
 pub fn is_gone(other: &Process, own: &Process) -> bool {
     let is_known = own.boot != [0; 16] && own.namespace != 0 && own.started_ticks != 0;
     let is_comparable = other.boot == own.boot && other.namespace == own.namespace;
@@ -54,8 +54,8 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
     }
 }
 
-/// Whether `other` ran before this machine was last started. Machine ids are copied now and then,
-/// so this allows ending its session, which does no harm to a writer that lives; not more.
+/// Whether `other` ran before the last boot of this machine. Machine ids are sometimes copied, so
+/// this only allows ending its session, which does no harm to a running writer.
 pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
     let is_known = own.machine != [0; 16] && own.boot != [0; 16] && other.boot != [0; 16];
     is_known && other.machine == own.machine && other.boot != own.boot
@@ -64,13 +64,12 @@ pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
 /// The fields of `/proc/PID/stat` that are used here.
 struct Stat {
     started_ticks: u64,
-    /// It has ended, and its parent has not waited for it; under a first process that waits for none,
-    /// as in some containers, it stays so.
+    /// It is a zombie. Under an init process that never waits, as in some containers, it stays one.
     has_ended: bool,
 }
 
 impl Stat {
-    /// `None` where the system does not tell.
+    /// `None` if the system does not report it.
     fn of(pid: u32) -> Option<Stat> {
         Stat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }

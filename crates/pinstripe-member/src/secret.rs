@@ -13,7 +13,7 @@ use std::sync::Mutex;
 
 use zeroize::Zeroize;
 
-/// Secrets take whole cells of this size.
+/// The unit of allocation for secrets.
 const CELL_BYTES: usize = 32;
 
 /// Bytes that only the holder of this value should see.
@@ -28,7 +28,7 @@ unsafe impl Send for SecretBytes {}
 unsafe impl Sync for SecretBytes {}
 
 impl SecretBytes {
-    /// Takes bytes over; `bytes` are wiped.
+    /// Takes the bytes over and wipes `bytes`.
     pub fn take(bytes: &mut [u8]) -> Self {
         let start = arena().allocate(bytes.len());
         // SAFETY: the cells are at least this long, writable, and this secret's alone.
@@ -203,7 +203,7 @@ impl Region {
         self.taken[first..first + cells].fill(false);
     }
 
-    /// Gives an empty region back to the system, or to the heap.
+    /// Returns an empty region to the system, or to the heap.
     fn unmap(self) {
         if self.guard_bytes > 0 {
             // SAFETY: no secret is in it any more; it begins and ends with a guard page.

@@ -1,7 +1,7 @@
 //! The hook of the crash tests: every system call of a directory member that changes the disk.
 //!
-//! A [`Steps`] stands around each such call and decides whether it happens. Without one the calls
-//! are made directly and nothing is built for it: no paths, no closures on the heap.
+//! A [`Steps`] is called around each such call and decides whether it happens. Without one the
+//! calls are made directly, without the cost of paths or closures.
 
 use std::io;
 use std::path::Path;
@@ -37,15 +37,15 @@ pub enum DiskStep<'a> {
     MakeDirectory(&'a Path),
 }
 
-/// Stands around the changes that a directory member makes.
+/// A hook around the changes that a directory member makes.
 pub trait Steps: Send + Sync {
-    /// Makes the change by calling `act` once, or refuses it with an error, which the member
-    /// then meets as if the system had given it. Returning `Ok` without calling `act` is allowed
-    /// for [`DiskStep::SyncFile`] and [`DiskStep::SyncDirectory`] alone: a test that keeps its own books
-    /// of what is durable need not wait for the disk.
+    /// Makes the change by calling `act` once, or refuses it with an error, which the member treats
+    /// as one from the system. `Ok` without a call of `act` is allowed only for
+    /// [`DiskStep::SyncFile`] and [`DiskStep::SyncDirectory`]: a test that models durability itself
+    /// need not wait for the disk.
     fn take(&self, step: &DiskStep<'_>, act: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>;
 
-    /// The bytes that a member's file system has left, where that is to be less than it says.
+    /// The bytes left on a member's file system, to override a larger value from the system.
     fn free_bytes(&self, _member: &Path) -> Option<u64> {
         None
     }

@@ -1,6 +1,6 @@
 //! A member whose reads are counted and timed.
 //!
-//! Invariant: it is the inner member, call for call.
+//! Invariant: every call has the effect and the result of the inner member's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ pub struct ReadMeter {
 /// The reads of one member so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemberReads {
-    /// Reads that have no answer yet.
+    /// Reads without an answer so far.
     pub in_flight: u64,
     /// Reads that were answered.
     pub reads: u64,
-    /// Bytes that came.
+    /// Bytes received.
     pub bytes: u64,
-    /// Reads that were an error; also counted among the answered ones.
+    /// Failed reads; also counted among the answered ones.
     pub failed: u64,
-    /// The time within which half of the answers came.
+    /// The median latency.
     pub median: Duration,
-    /// The time within which 99 % of the answers came.
+    /// The latency within which 99 % of the answers came.
     pub percentile_99: Duration,
 }
 
@@ -73,7 +73,7 @@ impl ReadMeter {
     }
 }
 
-/// Counts a read out again, however it ends.
+/// Decrements the count of reads in flight when a read ends in any way.
 struct Flight<'m>(&'m AtomicU64);
 
 impl<'m> Flight<'m> {
@@ -89,14 +89,14 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// A member with a meter.
+/// A member with a meter of its reads.
 pub struct TimedMember {
     inner: SharedMember,
     meter: Arc<ReadMeter>,
 }
 
 impl TimedMember {
-    /// Puts a meter before a member.
+    /// Wraps a member with a meter.
     pub fn new(inner: SharedMember) -> Self {
         TimedMember { inner, meter: Arc::default() }
     }

@@ -50,10 +50,10 @@ type TellReturn = Box<dyn Fn(&Path) + Send + Sync>;
 struct Terms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
-    /// Places that did not answer: they are not asked again before they return.
+    /// Places that did not answer: they get no further calls before they return.
     silent: RankedMutex<LaneLock, BTreeSet<PathBuf>>,
     tell: Tell,
-    /// `None` where a silent member stays so.
+    /// `None` if a silent member stays silent.
     tell_return: Option<TellReturn>,
 }
 
@@ -91,7 +91,7 @@ impl Patience {
         Patience(Arc::new(Terms { control, interrupted, silent, tell, tell_return }))
     }
 
-    /// How long an operation is waited for that moves nothing.
+    /// The deadline of an operation that moves no data.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.0.control
@@ -135,7 +135,7 @@ impl Patience {
         self.0.tell_return.is_some()
     }
 
-    /// Reports that a place answers again, once.
+    /// Reports once that a place answers again.
     fn take_back(&self, place: &Path) {
         let was_silent = self.0.silent.lock().remove(place);
         if let (true, Some(tell)) = (was_silent, &self.0.tell_return) {
@@ -166,7 +166,7 @@ pub struct WatchedMember<M> {
 }
 
 impl<M: Member + 'static> WatchedMember<M> {
-    /// Puts deadlines before a member.
+    /// Wraps a member with deadlines.
     pub fn new(inner: M, patience: Patience) -> Self {
         let lane = Lane::new(inner.place(), patience);
         WatchedMember { inner: Arc::new(inner), lane }
@@ -193,8 +193,8 @@ impl<M: Member + 'static> Member for WatchedMember<M> {
         self.lane.call(bytes.len() as u64, move || inner.put(name, &bytes))
     }
 
-    /// Bytes that are in memory need no other thread: most reads of an index and of trees find
-    /// theirs there, and the way to the other thread costs more than they do.
+    /// Bytes in memory are read without another thread: most reads of an index and of trees find
+    /// theirs there, and a change of threads costs more than such a read.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()> {
         if self.read_at_hand(name, offset, buf) {
             return Ok(());
@@ -272,14 +272,14 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
         self.control(move |member| batched_of(member).names(room))
     }
 
-    /// It asks and does not wait, so no other thread is needed.
+    /// It does not wait, so it needs no other thread.
     fn foresee(&self, wanted: &[Glance]) {
         if !self.lane.is_silent() {
             batched_of(&*self.inner).foresee(wanted);
         }
     }
 
-    /// It asks and does not wait, so no other thread is needed.
+    /// It does not wait, so it needs no other thread.
     fn open_ahead(&self, names: &[ExtentName]) {
         if !self.lane.is_silent() {
             batched_of(&*self.inner).open_ahead(names);
@@ -297,7 +297,7 @@ impl<M: Member + 'static> BatchedMember for WatchedMember<M> {
 }
 
 struct WatchedWriter {
-    /// `None` once a call was left behind, and it with that call.
+    /// `None` after a call was abandoned, which then owns the writer.
     inner: Option<Box<dyn ExtentWriter>>,
     lane: Arc<Lane>,
     buffer: Vec<u8>,
@@ -328,7 +328,7 @@ impl ExtentWriter for WatchedWriter {
 impl Drop for WatchedWriter {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
-            // If the member does not answer, the sweep removes what is left.
+            // If the member does not answer, the sweep removes the rest.
             let _ = self.lane.call(0, move || {
                 drop(inner);
                 Ok(())

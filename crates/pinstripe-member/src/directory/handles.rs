@@ -1,7 +1,7 @@
-//! Open extents, kept for the next read. Bounded; the one longest unused goes first (clock).
+//! A cache of open extents, with eviction by the clock algorithm.
 //!
-//! Invariant: after [`forget`](Handles::forget) returned, no file that had the name before is
-//! ever handed out, also when another thread was just opening it.
+//! Invariant: after [`forget`](Handles::forget) returned, no file that had the name before is ever
+//! returned, even if another thread was just opening it.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,8 +10,8 @@ use crate::ExtentName;
 use pinstripe_base::sync::lock;
 use pinstripe_io::descriptors::{self, Keeper};
 
-/// The number of files that one member keeps open. A store of 16 members stays far below the usual
-/// limit of 1024 open files, and a restore that reads by pack needs a handful.
+/// The most files that one member keeps open. A store of 16 members stays far below the usual limit
+/// of 1024 open files, and a restore that reads by pack needs a handful.
 pub(super) const MAX_HANDLES: usize = 32;
 
 pub(super) struct Handles {
@@ -46,7 +46,7 @@ impl Keeper for Handles {
 }
 
 impl Handles {
-    /// A cache that gives up its files when there are too few for others.
+    /// A cache that closes its files when the process is short of descriptors.
     pub fn new() -> Arc<Self> {
         let most = descriptors::share(MAX_HANDLES, 16);
         let handles = Arc::new(Handles { state: Mutex::default(), most });

@@ -19,14 +19,13 @@ impl DirectoryMember {
     /// The extents of one directory with their lengths.
     pub(super) fn list_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<([u8; 16], u64)>> {
         each_extent(shelf, |shelf, id, _| {
-            // `None` when it was deleted since.
+            // `None` if it was deleted meanwhile.
             let stat = shelf.stat(&SetId(id).to_string())?.filter(is_regular);
             Ok(stat.map(|stat| (id, stat.st_size as u64)))
         })
     }
 
-    /// The same without the lengths: no file is asked for anything where the directory says what
-    /// it is.
+    /// The same without the lengths: a file is not accessed if the directory entry has its type.
     pub(super) fn names_in_shelf(&self, shelf: &mut OpenShelf) -> io::Result<Vec<[u8; 16]>> {
         each_extent(shelf, |shelf, id, kind| {
             let is_file = match kind {
@@ -40,7 +39,7 @@ impl DirectoryMember {
         })
     }
 
-    /// Goes through the directories of packs in order; `list` says what one has.
+    /// Visits the directories of packs in order; `list` returns the entries of one.
     fn each_of_packs<T>(
         &self,
         packs: &mut OpenShelf,
@@ -51,7 +50,7 @@ impl DirectoryMember {
         for first in packs.names()?.iter().filter_map(|name| parse_first_byte(name)) {
             let mut shelf = match self.tree.shelf(Shelf::Packs(first)) {
                 Ok(shelf) => shelf,
-                // A stranger, or gone since.
+                // Foreign, or deleted meanwhile.
                 Err(error) if is_absent_or_no_directory(&error) => continue,
                 Err(error) => return Err(error),
             };
@@ -63,7 +62,7 @@ impl DirectoryMember {
         Ok(found)
     }
 
-    /// What a room has: `list` says what one directory has.
+    /// The entries of a room; `list` returns those of one directory.
     pub(super) fn in_room<T>(
         &self,
         room: Room,
@@ -81,8 +80,8 @@ impl DirectoryMember {
     }
 }
 
-/// Asks `found` about every name of a directory that an extent may have, with the type that the
-/// directory knows, and returns what it says.
+/// The results of `found` for every name of a directory that can be an extent's. `found` also gets
+/// the type in the directory entry.
 fn each_extent<T>(
     shelf: &mut OpenShelf,
     found: impl Fn(&OpenShelf, [u8; 16], FileType) -> io::Result<Option<T>>,

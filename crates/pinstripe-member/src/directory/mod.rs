@@ -1,10 +1,10 @@
 //! A member that is a local directory.
 //!
-//! Layout: the label `pinstripe.member`, the rooms `packs/ab/…`, `index/`, `snapshots/`, `keys/`,
-//! and `tmp/`, where extents grow. Invariants: a file has its final name only when its bytes are
-//! durable, and a seal returns only when the name is; nothing below the directory is reached
-//! through a symlink; foreign files are passed over and never touched. A missing room reads as
-//! empty. It never writes in place.
+//! Layout: the label `pinstripe.member`, the rooms `packs/ab/…`, `index/`, `snapshots/`, `keys/`
+//! and others, and `tmp/`, where extents grow. Invariants: a file has its final name only when its
+//! bytes are durable, and a seal returns only when the name is. Nothing below the directory is
+//! reached through a symlink. Foreign files are skipped and never touched. A missing room reads as
+//! empty. Nothing is overwritten in place.
 
 #![allow(clippy::disallowed_methods, reason = "a member is a directory")]
 
@@ -45,7 +45,7 @@ use crate::{
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// The entry that a fresh file system has in its top directory.
+/// The directory that a new file system has at its top.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
 
 /// A member in a local directory.
@@ -53,7 +53,7 @@ pub struct DirectoryMember {
     tree: Tree,
     handles: Arc<Handles>,
     unsynced: Mutex<Unsynced>,
-    /// Some file could be opened only so that reading it changes its time of access, which may wait
+    /// Reads of some file change its time of access, because `O_NOATIME` was refused. This may wait
     /// for the disk.
     notes_access: AtomicBool,
 }
@@ -64,7 +64,7 @@ struct Unsynced {
     /// Shelves with a delete that may not survive a power cut, each with the time of its last.
     shelves: BTreeMap<Shelf, u64>,
     clock: u64,
-    /// The first failure. It stays: a second sync of the same directory may succeed for nothing.
+    /// The first failure. It is kept: a second sync of the same directory could wrongly succeed.
     failed: Option<Error>,
 }
 
@@ -72,7 +72,7 @@ impl DirectoryMember {
     /// Opens an existing directory.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when it is not a directory.
+    /// [`Kind::NotFound`] if it is missing, [`Kind::Usage`] if it is not a directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path.as_ref(), None)
     }
@@ -82,7 +82,7 @@ impl DirectoryMember {
     /// `steps`, except the creation of the directory itself.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something is in it, with the first strange name.
+    /// [`Kind::Refused`] if it is not empty, with the first foreign name.
     pub(crate) fn create_in_with(path: &Path, steps: Option<Arc<dyn Steps>>) -> Result<Self> {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -93,7 +93,7 @@ impl DirectoryMember {
         }
         let member = Self::open_with(path, steps.clone())?;
         member.ensure_empty()?;
-        // Without room for it the member can be used, though not when it is full.
+        // Without room for it the member can be used, though not when its disk is full.
         let _ = member.tree.keep_reserve();
         let made = Shelf::FIXED
             .into_iter()
@@ -101,7 +101,7 @@ impl DirectoryMember {
             .and_then(|()| member.tree.sync_shelf(&member.tree.shelf(Shelf::Root)?))
             .and_then(|()| member.tree.sync_parent());
         made.map_err(|error| Error::io("cannot create the member's subdirectories", path, error))?;
-        // Opened anew: only now are the rooms known to be durable.
+        // Opened again: only now are the rooms known to be durable.
         Self::open_with(path, steps)
     }
 
@@ -110,14 +110,14 @@ impl DirectoryMember {
         Self::create_in_with(path.as_ref(), None)
     }
 
-    /// The same member with every change of the disk passing `steps`.
+    /// The same member; every change of the disk passes `steps`.
     #[must_use]
     pub(crate) fn with_steps(self, steps: Arc<dyn Steps>) -> Self {
         DirectoryMember { tree: self.tree.with_steps(steps), ..self }
     }
 
-    /// Removes what writers left in `tmp/` when they were killed, and returns how many files.
-    /// Safe while others write: a file that its writer still holds is left alone.
+    /// Removes files in `tmp/` whose writers were killed. Returns their number. Safe while others
+    /// write: a file that its writer still holds is not removed.
     ///
     /// # Errors
     /// [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
@@ -157,7 +157,7 @@ impl DirectoryMember {
             .advice(advice))
     }
 
-    /// The first name that a new member cannot have in it.
+    /// The first name that a new member may not contain.
     fn first_stranger(&self) -> io::Result<Option<String>> {
         let fixed =
             |name: &[u8]| Shelf::FIXED.into_iter().find(|shelf| shelf.path().as_bytes() == name);
@@ -187,7 +187,7 @@ impl DirectoryMember {
         Error::new(Kind::NotFound, "no such extent").at(self.tree.path().join(name.path()))
     }
 
-    /// The shelf of an extent, if it is there.
+    /// The shelf of an extent, if it exists.
     fn shelf_of(&self, name: ExtentName) -> Result<OpenShelf> {
         match self.tree.shelf(Shelf::of(name)) {
             Ok(shelf) => Ok(shelf),
@@ -200,7 +200,7 @@ impl DirectoryMember {
         let shelf = self.shelf_of(name)?;
         let open = |access| shelf.open_file(&leaf(name), access);
         let opened = match open(OFlags::RDONLY | OFlags::NOATIME) {
-            // Only the owner of a file may read it unnoticed.
+            // Only the owner of a file may open it with `O_NOATIME`.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.notes_access.store(true, Ordering::Relaxed);
                 open(OFlags::RDONLY)
@@ -275,10 +275,9 @@ impl Member for DirectoryMember {
         })
     }
 
-    /// Only of a file that is open and on a file system of the kernel that can tell what is in
-    /// memory.
+    /// Only reads open files, on file systems that can report what is in memory.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool {
-        // To the system call, 2^64 - 1 is the position of the descriptor.
+        // The system call takes 2^64 - 1 for the descriptor's own position.
         if self.notes_access.load(Ordering::Relaxed) || i64::try_from(offset).is_err() {
             return false;
         }
@@ -427,7 +426,7 @@ impl Unsynced {
         self.shelves.insert(shelf, self.clock);
     }
 
-    /// A shelf was synced after `noted`; a delete that came later keeps it here.
+    /// Removes a shelf that was synced after `noted`, unless a later delete needs another sync.
     fn settle(&mut self, shelf: Shelf, noted: u64) {
         if self.shelves.get(&shelf) == Some(&noted) {
             self.shelves.remove(&shelf);

@@ -13,12 +13,12 @@ use rustix::io::{Errno, retry_on_intr};
 use super::shelf::{Shelf, parse_leaf};
 use pinstripe_io::descriptors::patiently;
 
-/// Bytes of names asked for at a time: on the stack.
+/// Bytes of names per system call, in a buffer on the stack.
 const LISTING_BYTES: usize = 8 * 1024;
 
 /// Most extents that a member may list in one room: 16 bytes of memory each.
 pub(super) const NAMES_MAX: usize = 8 << 20;
-/// Most names of other things in one directory.
+/// Most foreign names in one directory.
 const STRANGERS_MAX: usize = 1 << 20;
 
 /// A directory below the root, opened.
@@ -31,7 +31,7 @@ impl OpenShelf {
     /// The names in it, sorted, in bytes.
     ///
     /// # Errors
-    /// When there are more than [`STRANGERS_MAX`].
+    /// If there are more than [`STRANGERS_MAX`].
     pub fn names(&mut self) -> io::Result<Vec<Vec<u8>>> {
         let mut found = Vec::new();
         self.each_entry(STRANGERS_MAX, |name, _| found.push(name.to_vec()))?;
@@ -39,11 +39,11 @@ impl OpenShelf {
         Ok(found)
     }
 
-    /// The names in it that an extent may have, sorted, each with its type as far as the directory
-    /// knows it.
+    /// The names in it that can be an extent's, sorted, each with the type in its directory entry,
+    /// if that has one.
     ///
     /// # Errors
-    /// When there are more than `most`, or more than [`STRANGERS_MAX`] others.
+    /// If there are more than `most`, or more than [`STRANGERS_MAX`] others.
     pub fn extents(&mut self, most: usize) -> io::Result<Vec<([u8; 16], FileType)>> {
         let mut found = Vec::new();
         self.each_entry(most.saturating_add(STRANGERS_MAX), |name, kind| {
@@ -58,7 +58,8 @@ impl OpenShelf {
         Ok(found)
     }
 
-    /// Shows the names in it, in no order. Moves the one place at which this directory is read.
+    /// Calls `show` with each name in it, in no order. Moves the only read position of this
+    /// directory.
     fn each_entry(&mut self, most: usize, mut show: impl FnMut(&[u8], FileType)) -> io::Result<()> {
         let mut count = 0;
         fs::seek(&self.fd, fs::SeekFrom::Start(0))?;
@@ -71,7 +72,7 @@ impl OpenShelf {
                 continue;
             }
             count += 1;
-            // A directory that lists names without end would take all memory.
+            // An endless directory would take all memory.
             if count > most {
                 return Err(too_many());
             }
@@ -80,7 +81,7 @@ impl OpenShelf {
         Ok(())
     }
 
-    /// Facts about a name, itself if it is a symlink; `None` when there is none.
+    /// The metadata of a name, without following a symlink; `None` if it is missing.
     pub fn stat(&self, leaf: &str) -> io::Result<Option<Stat>> {
         match fs::statat(&self.fd, leaf, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -89,14 +90,14 @@ impl OpenShelf {
         }
     }
 
-    /// Whether a name stands for this very file.
+    /// Whether a name refers to this very file.
     pub fn holds(&self, leaf: &str, file: &File) -> io::Result<bool> {
         let ours = fs::fstat(file)?;
         let there = self.stat(leaf)?;
         Ok(there.is_some_and(|it| (it.st_dev, it.st_ino) == (ours.st_dev, ours.st_ino)))
     }
 
-    /// Opens a regular file; `None` for any other thing and for nothing. Never blocks on a FIFO.
+    /// Opens a regular file; `None` if it is missing or of another type. Never blocks on a FIFO.
     pub fn open_file(&self, leaf: &str, access: OFlags) -> io::Result<Option<File>> {
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let open = || retry_on_intr(|| fs::openat(&self.fd, leaf, flags, Mode::empty()));

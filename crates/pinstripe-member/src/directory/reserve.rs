@@ -1,11 +1,10 @@
-//! Room that is kept free on a member, so that deleting works when its disk is full, and so that a
-//! member can be added then.
+//! Reserved space on a member, so that deleting works when its disk is full, and so that a member
+//! can be added then.
 //!
-//! Deleting begins with putting small objects: marks, sessions, the steps of gc. A new member is
-//! named by the labels of all others. A dummy file
-//! occupies the room that they need; it is removed when there is no other room, and made again by
-//! the next sweep that finds some. It is not part of the store: nothing reads it, and its absence
-//! means only that the reserve is used up.
+//! Deleting begins with puts of small objects: marks, sessions, the steps of gc. To add a member,
+//! the labels of all others are written. A dummy file occupies the space that these need. It is
+//! removed when there is no other space, and created again by the next sweep that finds some. It is
+//! not part of the store: nothing reads it, and its absence means only that the reserve is used up.
 
 use std::fs::File;
 use std::io;
@@ -32,8 +31,7 @@ pub(super) fn bytes(space: &StatVfs) -> u64 {
 /// The file's name in the member's own directory.
 pub(crate) const NAME: &str = "pinstripe.reserve";
 
-/// Whether an object may be put into the reserve: those without which nothing is ever deleted, and
-/// no member added.
+/// Whether an object may use the reserve: only objects that deleting or adding a member needs.
 pub(super) fn is_for(name: ExtentName) -> bool {
     match name {
         ExtentName::Label => true,
@@ -42,7 +40,7 @@ pub(super) fn is_for(name: ExtentName) -> bool {
 }
 
 impl Tree {
-    /// Makes the reserve where it is not there and there is room for it.
+    /// Creates the reserve if it is missing and there is room for it.
     pub(crate) fn keep_reserve(&self) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let wanted = bytes(&fs::fstatvfs(self.root())?);
@@ -51,7 +49,7 @@ impl Tree {
         }
         let file = fs::openat(self.root(), NAME, flags, Mode::from_raw_mode(0o600))?;
         let stat = fs::fstat(&file)?;
-        // Blocks are counted in 512 bytes; a file with holes reserves nothing.
+        // Blocks count 512 bytes each; a file with holes reserves nothing.
         let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         if stat.st_size as u64 >= wanted && taken >= wanted {
             return Ok(());
@@ -66,7 +64,7 @@ impl Tree {
         })
     }
 
-    /// Gives the reserve up; says whether there was one.
+    /// Removes the reserve. Returns whether there was one.
     pub(crate) fn give_reserve(&self) -> bool {
         fs::unlinkat(self.root(), NAME, AtFlags::empty()).is_ok()
     }

@@ -8,7 +8,7 @@ use pinstripe_base::id::SetId;
 pub(super) enum Shelf {
     /// The member's own directory, where the label is.
     Root,
-    /// For extents that grow and have no name yet.
+    /// For growing extents, which have no name yet.
     Tmp,
     /// A room.
     Room(Room),
@@ -90,7 +90,7 @@ pub(super) fn parse_leaf(name: &[u8]) -> Option<[u8; 16]> {
     SetId::from_hex(std::str::from_utf8(name).ok()?).map(|id| id.0)
 }
 
-/// Reads the name of a directory in `packs` back.
+/// Parses the name of a directory in `packs`.
 pub(super) fn parse_first_byte(name: &[u8]) -> Option<u8> {
     let text = std::str::from_utf8(name).ok()?;
     let value = (text.len() == 2).then(|| u8::from_str_radix(text, 16).ok())??;

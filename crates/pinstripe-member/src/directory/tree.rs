@@ -1,8 +1,8 @@
 //! The system calls of a directory member, all relative to one open directory.
 //!
-//! Invariants: no call follows a symlink below the root; every call that changes the disk passes
-//! the [`Steps`]; an extent's shelf is durable in its parent before a seal can rely on it. A sync
-//! that failed is reported and never repeated on the same file.
+//! Invariants: no call follows a symlink below the root. Every call that changes the disk passes
+//! the [`Steps`]. An extent's shelf is durable in its parent before a seal can rely on it. A failed
+//! sync is reported and never repeated on the same file.
 
 use std::fs::File;
 use std::io;
@@ -22,11 +22,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{self, SetId};
 use pinstripe_io::descriptors::patiently;
 
-/// For the owner alone: a store may hold names and content of every user's files.
+/// For the owner only: a store may hold names and content of every user's files.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Fresh names tried for a temp file. One is enough unless a sweep runs at this very moment.
+/// Random names tried for a temp file. One is enough unless a sweep runs at the same moment.
 const TEMP_ATTEMPTS: usize = 16;
 
 /// A member's directory. Cheap to clone; a writer keeps one.
@@ -55,7 +55,7 @@ const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Tree {
-    /// Opens the member's own directory; only here may the path lead through symlinks.
+    /// Opens the member's own directory. Only this path may contain symlinks.
     pub fn open(path: &Path, steps: Option<Arc<dyn Steps>>) -> io::Result<Tree> {
         let root = patiently(|| {
             let flags = OPEN_DIRECTORY.difference(OFlags::NOFOLLOW);
@@ -64,8 +64,8 @@ impl Tree {
         let durable = std::array::from_fn(|_| AtomicBool::new(false));
         let tree = Tree { core: Arc::new(Core { root, path: path.to_path_buf(), durable }), steps };
         tree.mark_durable(Shelf::Root);
-        // Rooms were made durable before the member got its label. Not so `packs/ab`, which may
-        // be left from a process that was killed before it could sync.
+        // Rooms were made durable before the member got its label. `packs/ab` may come from a
+        // process that was killed before it synced.
         for shelf in Shelf::FIXED {
             if tree.stat_shelf(shelf)? {
                 tree.mark_durable(shelf);
@@ -74,7 +74,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The same tree, with every change passing `steps`.
+    /// The same tree; every change passes `steps`.
     pub fn with_steps(self, steps: Arc<dyn Steps>) -> Tree {
         Tree { core: self.core, steps: Some(steps) }
     }
@@ -97,7 +97,7 @@ impl Tree {
         }
     }
 
-    /// The bytes left, where a test limits them.
+    /// The bytes left, if a test limits them.
     pub fn free_bytes(&self) -> Option<u64> {
         self.steps.as_ref().and_then(|steps| steps.free_bytes(&self.core.path))
     }
@@ -151,10 +151,10 @@ impl Tree {
         Ok(OpenShelf { shelf, fd })
     }
 
-    /// Opens a shelf, makes it when it is missing, and makes sure that it survives a power cut.
+    /// Opens a shelf; creates it if it is missing, and ensures that it survives a power cut.
     ///
-    /// The parent is synced at the first use in this process even when the shelf was there already:
-    /// the process that made it may not have synced it yet.
+    /// The parent is synced at the first use in this process even if the shelf existed: the process
+    /// that created it may not have synced it yet.
     pub(crate) fn shelf_for_writing(&self, shelf: Shelf) -> io::Result<OpenShelf> {
         let opened = match self.shelf(shelf) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -163,7 +163,7 @@ impl Tree {
             }
             other => other?,
         };
-        // Temp files need not survive anything.
+        // Temp files need not survive a power cut.
         if shelf != Shelf::Tmp && !self.core.durable[shelf.number()].load(Ordering::Acquire) {
             if let Some((parent, _)) = shelf.parent() {
                 self.sync_shelf(&self.shelf_for_writing(parent)?)?;
@@ -198,7 +198,7 @@ impl Tree {
         })
     }
 
-    /// Makes the member's own directory durable in its parent, where that may be opened at all.
+    /// Makes the member's own directory durable in its parent, if the parent can be opened.
     pub(crate) fn sync_parent(&self) -> io::Result<()> {
         let flags = OPEN_DIRECTORY;
         let parent = match patiently(|| fs::openat(self.root(), "..", flags, Mode::empty())) {
@@ -231,12 +231,12 @@ impl Tree {
         Ok(())
     }
 
-    /// A new, empty, locked file in `tmp/`. The lock keeps a sweep away from it; where the file
-    /// system has no locks, a sweep removes nothing.
+    /// A new, empty, locked file in `tmp/`. The lock protects it from sweeps; on a file system
+    /// without locks a sweep removes nothing.
     pub(crate) fn create_temp(&self) -> Result<Temp> {
         let place = self.path_of(Shelf::Tmp);
         let failed = |error: io::Error| match error.kind() {
-            // Not found is what an extent is; this member fails.
+            // `NotFound` is for extents; here the member itself has failed.
             io::ErrorKind::NotFound => {
                 Error::new(Kind::Io, "the member's directory is not there any more").at(&place)
             }
@@ -252,7 +252,7 @@ impl Tree {
                 Ok(patiently(|| retry_on_intr(|| fs::openat(&shelf.fd, &leaf, flags, mode)))?)
             });
             let file = File::from(file.map_err(failed)?);
-            // Between create and lock a sweep may have taken the file for a leftover.
+            // Between create and lock a sweep may have removed the file as a leftover.
             let swept = match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => fs::fstat(&file).map_err(|error| failed(error.into()))?.st_nlink == 0,
                 Err(Errno::WOULDBLOCK) => true,
@@ -292,13 +292,13 @@ impl Tree {
             }
         })?;
         if linked {
-            // The extent has its name; a temp name that stays is the sweep's work.
+            // The extent has its name; a sweep removes a temp name that stays.
             let _ = self.discard(temp);
         }
         Ok(())
     }
 
-    /// Takes an unfinished temp file away.
+    /// Removes an unfinished temp file.
     pub fn discard(&self, temp: &Temp) -> io::Result<()> {
         self.unlink(&temp.shelf, &temp.leaf)
     }
@@ -311,7 +311,7 @@ impl Tree {
         })
     }
 
-    /// Removes what killed writers left in `tmp/`; returns how many files.
+    /// Removes files of killed writers in `tmp/`. Returns their number.
     pub fn sweep(&self) -> io::Result<u64> {
         let mut shelf = match self.shelf(Shelf::Tmp) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -321,9 +321,9 @@ impl Tree {
         for name in shelf.names()? {
             let Some(id) = parse_leaf(&name) else { continue };
             let leaf = SetId(id).to_string();
-            // A writer that still holds the lock is at work. Our own open file is closed only at
-            // the end of the turn, so a writer between its create and its lock sees our lock or the
-            // loss of the file.
+            // A writer that holds the lock is running. Our own open file is closed only at the end
+            // of the loop body, so a writer between its create and its lock notices our lock or the
+            // removal.
             let Some(file) = shelf.open_file(&leaf, OFlags::RDWR)? else { continue };
             if fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;
@@ -342,8 +342,8 @@ impl Tree {
 pub(super) fn link_into_place(temp: &Temp, shelf: &OpenShelf, leaf: &str) -> io::Result<()> {
     match fs::linkat(&temp.shelf.fd, &temp.leaf, &shelf.fd, leaf, AtFlags::empty()) {
         Ok(()) => Ok(()),
-        // Over a network the answer to a link that worked may be lost, and the repeated call
-        // then finds the name taken: by us.
+        // Over a network the answer to a successful link may be lost; the repeated call then finds
+        // our own link under the name.
         Err(Errno::EXIST) if shelf.holds(leaf, &temp.file)? => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! One extent growing in `tmp/` until it is whole.
+//! An extent that grows in `tmp/` until it is complete.
 //!
 //! Order of a seal: sync the file, verify its length, give it its name, sync the directory. A
 //! writer that failed once stays failed; dropping it removes the temp file.
@@ -100,7 +100,8 @@ impl DirectoryWriter {
         }
     }
 
-    /// Starts writeback of what has piled up. Only a hint: a failure shows up in the sync.
+    /// Starts writeback of the bytes appended since the last call. Only a hint: the sync reports
+    /// failures.
     fn start_writeback(&mut self) {
         if self.len - self.writeback >= WRITEBACK_BYTES {
             begin_writeback(&self.temp.file, self.writeback, self.len - self.writeback);
@@ -134,8 +135,8 @@ impl DirectoryWriter {
         })
     }
 
-    /// Takes back a name that could not be made durable, as far as that still works: an extent
-    /// whose seal failed must not be seen. One that replaced another stays, because it is whole
+    /// Removes a name that could not be made durable, if that still works: an extent whose seal
+    /// failed must not be visible. An extent that replaced another stays, because it is complete
     /// and the old one is gone.
     fn withdraw(&self, shelf: &OpenShelf) {
         let leaf = leaf(self.name);
@@ -188,7 +189,7 @@ impl ExtentWriter for DirectoryWriter {
 impl Drop for DirectoryWriter {
     fn drop(&mut self) {
         if self.state != State::Placed {
-            // A file that cannot be removed now is left to the sweep.
+            // The sweep removes a file that cannot be removed now.
             let _ = self.tree.discard(&self.temp);
         }
     }
@@ -199,7 +200,7 @@ fn gives_reserve(tree: &Tree, name: ExtentName) -> bool {
     reserve::is_for(name) && tree.give_reserve()
 }
 
-/// Asks the kernel to begin writing a range out, without waiting for it.
+/// Requests writeback of a range, without waiting for it.
 fn begin_writeback(file: &std::fs::File, offset: u64, len: u64) {
     use std::os::fd::AsRawFd;
     let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };

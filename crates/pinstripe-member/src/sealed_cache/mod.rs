@@ -1,20 +1,22 @@
-//! Sealed bytes of a far store on a local disk, kept from run to run: what is small, is asked for by
-//! every verb and never changes.
+//! A cache on a local disk, kept between runs, of sealed bytes from a remote store: small objects
+//! that every verb reads and that never change.
 //!
 //! ```text
 //! DIR/seg-NUMBER-CHANCE.rows    a header, then a row for each cell: key, place, length
 //! DIR/seg-NUMBER-CHANCE.cells   the cells: checksum, key, bytes
 //! ```
-//! A cell's key is a hash of all that says what it is; callers put in only what they verified, and
-//! judge what they get as if a member had sent it. Segments are appended to, one process each, and
-//! the oldest is removed whole; what is found in one that will go soon is written anew.
+//! A cell's key is a hash of everything that identifies its content. Callers put in only verified
+//! bytes, and check the bytes that they get as if a member had sent them. Each process appends to
+//! one segment. The oldest segment is removed as a unit; a cell found in one that will be removed
+//! soon is written again.
 //!
-//! Invariants: what is given out has its checksum and its key; so nothing is synced, and after a
-//! power cut cells that did not reach the disk are not found. Any number of processes use a
-//! directory at once, and it may vanish meanwhile. A failure never fails a caller: the cache is then
-//! used less. It holds at most what it may, and a segment more for each process.
+//! Invariants: bytes are returned only if their checksum and key match. So nothing is synced, and
+//! after a power cut cells that did not reach the disk are not found. Any number of processes use a
+//! directory at once, and it may be removed meanwhile. A failure never fails a caller: the cache is
+//! then used less. Its size is at most its limit, and a segment more for each process.
 //!
-//! Never here: what a member has. A cell says what was read once, never that it is still there.
+//! Never here: the content of a member. A cell proves that bytes were read once, not that they
+//! still exist.
 
 #![allow(clippy::disallowed_methods, reason = "keeps sealed bytes in files of its own")]
 
@@ -39,13 +41,13 @@ use segment::{CELL_HEAD_BYTES, CellRow, Cells, Owned, SegmentName};
 
 /// A smaller cache is of no use.
 const BYTES_MIN: u64 = 16 * MIB;
-/// The part of the cache that one segment is, and its limits.
+/// The fraction of the cache that one segment is, and its limits.
 const SEGMENTS: u64 = 16;
 const SEGMENT_MIN: u64 = MIB;
 const SEGMENT_MAX: u64 = 16 * MIB;
 /// A cell counts as at least this many bytes. This limits the rows, which are held in memory.
 const CELL_COST_MIN: u64 = 4096;
-/// A cell found in the oldest 1 of `OLD_PART` segments is written again.
+/// A cell found in the oldest 1 / `OLD_PART` of the segments is written again.
 const OLD_PART: usize = 4;
 
 /// Names a cell.
@@ -53,7 +55,7 @@ const OLD_PART: usize = 4;
 pub struct CacheKey([u8; 16]);
 
 impl CacheKey {
-    /// The key of what these parts together say; `domain` keeps uses apart.
+    /// The key for the hash of these parts; `domain` separates uses.
     #[must_use]
     pub fn of(domain: &str, parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
@@ -65,7 +67,7 @@ impl CacheKey {
     }
 }
 
-/// What a cache did.
+/// Counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Cells that were found.
@@ -74,11 +76,11 @@ pub struct CacheCounts {
     pub missed: u64,
     /// Cells that were put.
     pub stored: u64,
-    /// Cells whose bytes were not what had been put there.
+    /// Cells whose bytes did not match their checksums.
     pub damaged: u64,
 }
 
-/// Hears, once, why nothing is added any more.
+/// Receives, once, the reason why nothing is added any more.
 type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
 
 /// The cache.
@@ -111,11 +113,11 @@ struct Segment {
 }
 
 impl SealedCache {
-    /// Opens the cache of a store in a directory, which is made when it is missing, for at most
-    /// `bytes_max`. `tell` hears once why nothing is added any more, as on a full disk.
+    /// Opens the cache of a store in a directory, which is created if it is missing, for at most
+    /// `bytes_max`. `tell` receives once the reason why nothing is added any more, as a full disk.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for less than 16 MiB; otherwise as the system says.
+    /// [`Kind::Usage`] for less than 16 MiB; those of the system.
     pub fn open(
         dir: &Path,
         bytes_max: u64,
@@ -131,7 +133,8 @@ impl SealedCache {
         for name in segment::listed(dir).map_err(told)? {
             let (path, rows) = (name.cells(dir), segment::read_rows(&name.rows(dir), store));
             let segment = Arc::new(Segment { name, cells: Cells::at(path) });
-            // Another store's, and damaged ones: nothing is found there, and age removes them.
+            // Segments of other stores, and damaged ones: nothing is found in them, and they age
+            // out.
             let rows = rows.unwrap_or_default().into_iter();
             state.rows.extend(rows.map(|(key, row)| (CacheKey(key), (Arc::clone(&segment), row))));
             state.segments.push(segment);
@@ -149,13 +152,13 @@ impl SealedCache {
         })
     }
 
-    /// The store that it is of.
+    /// The store that the cache belongs to.
     #[must_use]
     pub fn store(&self) -> StoreId {
         self.store
     }
 
-    /// The bytes of a cell, if they are there as they were put.
+    /// The bytes of a cell, if it exists and is undamaged.
     pub fn get(&self, key: CacheKey) -> Option<Vec<u8>> {
         let held = lock(&self.state).rows.get(&key).cloned();
         let Some((segment, row)) = held else {
@@ -165,7 +168,7 @@ impl SealedCache {
         let Some(bytes) = segment.cells.read(&key.0, row) else {
             self.damaged.fetch_add(1, Ordering::Relaxed);
             let mut state = lock(&self.state);
-            // It may have been put anew since.
+            // It may have been replaced meanwhile.
             if state.rows.get(&key).is_some_and(|(_, now)| *now == row) {
                 state.rows.remove(&key);
             }
@@ -183,14 +186,14 @@ impl SealedCache {
         Some(bytes)
     }
 
-    /// Keeps bytes, unless they are there already or too long.
+    /// Adds bytes, unless they are cached already or too long.
     pub fn put(&self, key: CacheKey, bytes: &[u8]) {
         if !lock(&self.state).rows.contains_key(&key) {
             self.add(key, bytes);
         }
     }
 
-    /// What it did so far.
+    /// The counters so far.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -240,8 +243,8 @@ impl SealedCache {
         Ok(())
     }
 
-    /// A segment with room that no process appends to, or a new one; then the oldest go until all
-    /// hold what they may.
+    /// A segment with room that no process appends to, or a new one. Then removes the oldest ones
+    /// until the cache is within its limit.
     fn next_segment(&self, state: &mut State) -> io::Result<Owned> {
         state.own = None;
         // The directory may have been removed meanwhile.

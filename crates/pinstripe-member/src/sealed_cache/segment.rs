@@ -1,4 +1,4 @@
-//! The two files of a segment: rows, and the cells that they point at.
+//! The two files of a segment: the rows, and the cells that they point to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ const HEADER_BYTES: usize = 48;
 const ROW_BYTES: usize = 32;
 /// Checksum and key.
 pub(crate) const CELL_HEAD_BYTES: u64 = 32;
-/// A longer file of rows is not ours.
+/// A longer file of rows is foreign.
 const ROWS_MAX_BYTES: u64 = 16 << 20;
 
 /// Names a segment; they sort by age.
@@ -41,7 +41,7 @@ impl SegmentName {
         self.path(dir, "cells")
     }
 
-    /// What it counts as: the bytes of both files, and no less than its rows do.
+    /// Its size in the cache: the bytes of both files, at least the cost of its rows.
     pub fn cost(self, dir: &Path) -> u64 {
         let bytes = |path| fs::metadata(path).map_or(0, |file| file.len());
         let rows = bytes(self.rows(dir));
@@ -66,7 +66,7 @@ pub fn listed(dir: &Path) -> io::Result<Vec<SegmentName>> {
     Ok(names)
 }
 
-/// Where a cell is.
+/// The place of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CellRow {
     offset: u64,
@@ -75,7 +75,7 @@ pub(crate) struct CellRow {
 
 fn encode_row(key: &[u8; 16], row: CellRow) -> Vec<u8> {
     let mut out = key.to_vec();
-    // A segment is far shorter than what four bytes count.
+    // A segment is far shorter than 4 GiB.
     out.extend_from_slice(&(row.offset as u32).to_le_bytes());
     out.extend_from_slice(&row.bytes.to_le_bytes());
     let sum = checksum(&out);
@@ -128,7 +128,7 @@ impl Cells {
         Cells { path, file: OnceLock::new() }
     }
 
-    /// The bytes of a cell, if they are what was put there under this key.
+    /// The bytes of a cell, if their checksum and this key match.
     pub fn read(&self, key: &[u8; 16], row: CellRow) -> Option<Vec<u8>> {
         let file = self.file.get_or_init(|| File::open(&self.path).ok()).as_ref()?;
         let end = row.offset + CELL_HEAD_BYTES + u64::from(row.bytes);
@@ -148,7 +148,7 @@ impl Cells {
 /// Attempts to create a segment while other processes read it before it is locked.
 const CREATE_TRIES: usize = 8;
 
-/// A segment that this process appends to, and no other does.
+/// The segment that only this process appends to.
 pub struct Owned {
     pub name: SegmentName,
     /// Locked.
@@ -156,7 +156,7 @@ pub struct Owned {
     cells: File,
     rows_bytes: u64,
     cells_bytes: u64,
-    /// What its cells count as.
+    /// The cost of its cells.
     pub cost: u64,
 }
 
@@ -206,12 +206,12 @@ impl Owned {
         let mut bytes = vec![0; known as usize];
         rows.read_exact_at(&mut bytes, 0).ok()?;
         let found = rows_of(&bytes, store)?;
-        // A row that was cut off is written over.
+        // A truncated row is overwritten.
         let rows_bytes = known - (known - HEADER_BYTES as u64) % ROW_BYTES as u64;
         let cells_bytes = cells.metadata().ok()?.len();
         let least = super::CELL_COST_MIN;
         let cost = |row: &CellRow| (u64::from(row.bytes) + CELL_HEAD_BYTES).max(least);
-        // Cells without a row, and rows that are damaged, take room as well.
+        // Cells without a row and damaged rows take space, too.
         let counted = found.iter().map(|(_, row)| cost(row)).sum::<u64>();
         let rows_there = (rows_bytes - HEADER_BYTES as u64) / ROW_BYTES as u64;
         let cost = counted.max(cells_bytes).max(rows_there * least);

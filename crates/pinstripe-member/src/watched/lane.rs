@@ -1,4 +1,4 @@
-//! The calls of one member, and the waiting for their answers.
+//! The calls of one member, and the waits for their answers.
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -13,8 +13,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::RankedMutex;
 use pinstripe_io::calls::{Call, CallThreads};
 
-/// The interval at which a waiting caller checks for more than the answer: a call that hangs in the
-/// kernel wakes no waiter.
+/// The interval at which a waiting caller checks the deadline and the interrupt flag: a call that
+/// hangs in the kernel wakes no waiter.
 const LOOK: Duration = Duration::from_millis(50);
 /// The number of read buffers that are kept, and their largest size.
 const BUFFERS_KEPT: usize = 4;
@@ -116,7 +116,7 @@ impl Lane {
             if self.silent.load(Ordering::Acquire) {
                 return Err(self.silence());
             }
-            // The clock is asked only when an answer takes longer than a look.
+            // The clock is read only when an answer takes longer than `LOOK`.
             let now = (pulse.load(Ordering::Relaxed), self.patience.is_interrupted());
             let (began, pulse, interrupted) =
                 *since.get_or_insert_with(|| (clock::monotonic(), now.0, now.1));
@@ -148,8 +148,8 @@ impl Lane {
         }
     }
 
-    /// An endpoint that has deadlines of its own says itself that it was not answered. Where only reads
-    /// are asked for it is asked again: no call is left behind that could bring it back.
+    /// An endpoint with its own deadlines returns the error itself. A verb that only reads keeps
+    /// using it: no abandoned call could bring it back.
     fn judge<T>(&self, done: &Result<T>) {
         let is_unanswered = done.as_ref().is_err_and(|it| it.kind() == Kind::Unanswered);
         if is_unanswered && !self.patience.allows_return() {
@@ -157,7 +157,8 @@ impl Lane {
         }
     }
 
-    /// A call has succeeded: if the member is silent, it was one that was left behind.
+    /// A call succeeded: if the member is silent, this was an abandoned call, and the member
+    /// returns.
     fn has_answered(&self) {
         if self.patience.allows_return() && self.silent.swap(false, Ordering::AcqRel) {
             self.patience.take_back(&self.place);
@@ -171,7 +172,7 @@ impl Lane {
         buffer
     }
 
-    /// Takes a buffer back.
+    /// Keeps a buffer for the next read.
     pub fn keep(&self, buffer: Vec<u8>) {
         let mut kept = self.buffers.lock();
         if kept.len() < BUFFERS_KEPT && buffer.capacity() <= BUFFER_MAX_BYTES {
