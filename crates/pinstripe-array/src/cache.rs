@@ -6,12 +6,12 @@
 //!               +------ give back ---+   (what was written meanwhile lies above it)
 //! ```
 //! A row gathers writes until it is full or due. While it is under way its bytes can be read and do
-//! not change; writes that come meanwhile gather anew, and wait. A row that is held does not change
-//! on the members: the flusher waits until no reader holds it before it writes the row, and a reader
-//! that wants to hold it waits while it is under way.
+//! not change; later writes gather separately, and wait. A held row does not change on the members:
+//! the flusher waits until no reader holds it before it writes the row, and a reader that wants to
+//! hold it waits while it is under way.
 //!
 //! Invariants: a read returns the last write; a row is under way at most once; the bytes of a row
-//! are dropped only when the caller says that they are on the members.
+//! are dropped only when the caller reports that they are on the members.
 //!
 //! Never here: clocks (the time is an argument), members, plans.
 
@@ -34,35 +34,35 @@ use super::runs::{RunBytes, Runs};
 /// Stale ages that may remain, in addition to one per gathering row.
 const AGES_SPARE: usize = 64;
 
-/// All rows with something that is not on the members.
+/// All rows with bytes that are not on the members.
 #[derive(Debug)]
 pub struct Cache {
     /// The placement of rows.
     shape: Shape,
     gathering: HashMap<u64, Dirty>,
     under_way: HashMap<u64, Arc<Dirty>>,
-    /// Rows that gather and are full.
+    /// Gathering rows that are full.
     full: BTreeSet<u64>,
     /// Rows by the time they began to gather; an entry with another time than its row's is stale.
     ages: VecDeque<(Duration, u64)>,
-    /// Rows that are not to change on the members, and how many want that.
+    /// Rows that may not change on the members, with the number of their readers.
     held: HashMap<u64, usize>,
     bytes: u64,
     spare: Spare,
     rows_changed: Arc<Condvar>,
 }
 
-/// Which of the rows that gather are wanted.
+/// Selects gathering rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Those that are full, or began to gather then or earlier.
+    /// Rows that are full, or began to gather then or earlier.
     FullOr(Duration),
-    /// Those that began to gather then or earlier.
+    /// Rows that began to gather then or earlier.
     Since(Duration),
 }
 
 impl Cache {
-    /// An empty one for the rows of a shape.
+    /// An empty cache for the rows of a shape.
     pub fn new(shape: Shape) -> Self {
         let (gathering, under_way, full, ages, held, spare, rows_changed) = Default::default();
         Cache { shape, gathering, under_way, full, ages, held, bytes: 0, spare, rows_changed }
@@ -73,8 +73,8 @@ impl Cache {
         &self.shape
     }
 
-    /// Changes the placement of rows: gathered bytes move to the rows that hold them now, and keep
-    /// their age.
+    /// Changes the placement of rows: gathered bytes move to the rows that contain them now, and
+    /// keep their age.
     ///
     /// # Panics
     /// If a row is under way.
@@ -109,7 +109,7 @@ impl Cache {
         self.forget_ages();
     }
 
-    /// Has a row gather since a time at the latest, which may be long ago.
+    /// Makes a row gather since a time at the latest, which may be long ago.
     fn gather_since(&mut self, row: u64, since: Duration) {
         let fresh = || Dirty::new(self.shape.data(row), since);
         let gathers = self.gathering.entry(row).or_insert_with(fresh);
@@ -118,7 +118,7 @@ impl Cache {
         self.ages.insert(at, (since, row));
     }
 
-    /// Bytes that it holds.
+    /// Bytes in the cache.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -128,7 +128,7 @@ impl Cache {
         self.gathering.is_empty() && self.under_way.is_empty()
     }
 
-    /// Takes the bytes of a span. Returns whether its row is full now. Times may be slightly out of
+    /// Adds the bytes of a span. Returns whether its row is full now. Times may be slightly out of
     /// order: each counts as no earlier than the one before.
     pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
         self.change(span.row, now, |row, spare| {
@@ -136,7 +136,7 @@ impl Cache {
         })
     }
 
-    /// The same of bytes that are in memory of their own already.
+    /// The same for bytes in an allocation of their own.
     pub fn take(&mut self, span: &Span, bytes: RunBytes, now: Duration) -> bool {
         self.change(span.row, now, |row, spare| {
             row.take(span.data, span.column.start, bytes, spare);
@@ -184,8 +184,9 @@ impl Cache {
         all
     }
 
-    /// Rows that are due and may be begun, at most `most`, and no more once they have `most_bytes`:
-    /// full ones first, then the oldest. They come in the order of their numbers.
+    /// Rows that are due and may be begun: at most `most`, and no further ones once they have
+    /// `most_bytes`. Full rows are chosen first, then the oldest. They are returned in the order of
+    /// their numbers.
     pub fn due(&mut self, due: Due, most: usize, most_bytes: u64) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
         let mut bytes = 0;
@@ -216,7 +217,7 @@ impl Cache {
             }
         }
         rows.sort_unstable();
-        // One that was begun and gathers again since the same time has two ages.
+        // A row that was begun and gathers again since the same time has two ages.
         rows.dedup();
         rows
     }
@@ -226,7 +227,7 @@ impl Cache {
         self.ages.front().map(|(since, _)| *since)
     }
 
-    /// Whether there is a row that is full.
+    /// Whether a row is full.
     pub(crate) fn has_full(&self) -> bool {
         !self.full.is_empty()
     }
@@ -234,7 +235,7 @@ impl Cache {
     /// Marks a row as being written.
     ///
     /// # Panics
-    /// If it is under way, or nothing gathered.
+    /// If it is under way, or has no gathered bytes.
     pub fn begin(&mut self, row: u64) -> Arc<Dirty> {
         let dirty = Arc::new(self.gathering.remove(&row).expect("a row that gathers"));
         self.full.remove(&row);
@@ -244,7 +245,7 @@ impl Cache {
         dirty
     }
 
-    /// Drops the first ages that mean nothing.
+    /// Drops stale ages at the front.
     fn forget_ages(&mut self) {
         while let Some((since, row)) = self.ages.front()
             && self.gathering.get(row).is_none_or(|it| it.since != *since)
@@ -268,7 +269,7 @@ impl Cache {
         self.bytes -= dirty.bytes();
     }
 
-    /// Takes what a row had that is on the members, to use its memory again.
+    /// Reuses the memory of a row that is on the members.
     pub(crate) fn recycle(&mut self, dirty: Dirty) {
         let memory = dirty.shards.into_iter().flat_map(Runs::into_memory);
         memory.for_each(|buffer| self.spare.put(buffer));
@@ -279,12 +280,13 @@ impl Cache {
         self.under_way.contains_key(&row)
     }
 
-    /// Keeps a row that is not under way from changing: a flusher that begins it has to wait.
+    /// Protects a row that is not under way from changes: a flusher that wants to begin it has to
+    /// wait.
     pub fn hold(&mut self, row: u64) {
         *self.held.entry(row).or_default() += 1;
     }
 
-    /// Releases a row that was held.
+    /// Releases a held row.
     pub fn release(&mut self, row: u64) {
         if let Entry::Occupied(mut held) = self.held.entry(row) {
             *held.get_mut() -= 1;
@@ -313,7 +315,7 @@ impl Cache {
         Arc::clone(&self.rows_changed)
     }
 
-    /// Takes back a row that could not be written: it gathers again, below newer writes.
+    /// Puts back a row that could not be written: it gathers again, below newer writes.
     ///
     /// # Panics
     /// If it is not under way.

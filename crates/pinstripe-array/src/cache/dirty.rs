@@ -1,4 +1,4 @@
-//! The new bytes of one row, and the memory that they come from and go back to.
+//! The new bytes of one row, and the pool of their memory.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::geometry::RowMap;
 use crate::plan::{Class, Mark};
 use crate::runs::{RunBytes, Runs};
 
-/// Memory that is kept to be used again.
+/// The most memory that is kept for reuse.
 const SPARE_BYTES: usize = 16 << 20;
 
 /// The new bytes of one row.
@@ -29,7 +29,7 @@ impl Dirty {
         &self.shards[data]
     }
 
-    /// Bytes of it.
+    /// The number of new bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -39,14 +39,14 @@ impl Dirty {
         self.bytes == map.data() as u64 * u64::from(map.len())
     }
 
-    /// Its marks for the planner: blocks that are new, as a whole or in part.
+    /// Its marks for the planner: blocks that are new completely or in part.
     pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
         let mut marks = Vec::new();
         self.marks_within(&(0..u32::MAX), block_bytes, &mut marks);
         marks
     }
 
-    /// The same of a window of whole blocks, added to `marks`.
+    /// The same for a window of whole blocks, appended to `marks`.
     pub(crate) fn marks_within(
         &self,
         window: &Range<u32>,
@@ -76,7 +76,7 @@ impl Dirty {
     }
 }
 
-/// Buffers of rows that are on the members: memory that is used again is mapped and cached already.
+/// Buffers of rows that are on the members: reused memory is mapped and cached already.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     buffers: Vec<Vec<u8>>,
@@ -104,8 +104,8 @@ impl Spare {
     }
 }
 
-/// Marks the blocks of a run: whole ones, and those that it begins or ends in. A block that the run
-/// before ended in is marked already.
+/// Marks the blocks of a run: complete ones, and those at its ends. A block in which the previous
+/// run ended is marked already.
 fn mark(shard: usize, run: Range<u32>, block: u32, marks: &mut Vec<Mark>) {
     let whole = run.start.next_multiple_of(block)..run.end / block * block;
     let mut add = |class: Class, column: Range<u32>| {

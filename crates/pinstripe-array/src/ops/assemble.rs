@@ -68,13 +68,13 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
 }
 
 /// Assembles an array from these devices, replays its log, and registers it under a name. Without
-/// devices, those that are registered under the name are taken. With `force`, devices that cannot
-/// be used are left out, and parity is trusted that may be stale.
+/// devices, it uses those that are registered under the name. With `force`, unusable devices are
+/// left out, and parity that may be stale is trusted.
 ///
 /// # Errors
 /// As [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the name's or
-/// the other devices'; [`Kind::TooManyLosses`] when too few are there; [`Kind::Busy`] when one is
-/// in use.
+/// the other devices'; [`Kind::TooManyLosses`] if too few are present; [`Kind::Busy`] if one is in
+/// use.
 pub fn assemble(
     name: &str,
     paths: &[PathBuf],

@@ -1,6 +1,6 @@
-//! Whether several changes of members can be made one after the other, found out before the first
-//! one is: a second device that cannot be used, or done without, must not leave the array degraded by
-//! the first act.
+//! Checks whether several changes of members can be made one after the other, before the first one
+//! is made: a second device that is unusable or cannot be spared must not leave the array degraded
+//! by the first act.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 struct Ahead<'a> {
     /// Devices that will have failed.
     failed: Vec<&'a Path>,
-    /// Devices that will have been taken in.
+    /// Devices that will have been added.
     taken: Vec<&'a Path>,
 }
 
@@ -24,8 +24,8 @@ impl ArrayController {
     /// Checks all devices that the acts name. Nothing is changed.
     ///
     /// # Errors
-    /// Those that the acts would end with, as far as devices can tell; [`Kind::Usage`] for a device
-    /// that is to be added twice.
+    /// Those of the acts, as far as devices show them; [`Kind::Usage`] for a device that is added
+    /// twice.
     pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
         let mut ahead = Ahead::default();
         let mut absent = self.volume.array().absent();
@@ -48,7 +48,7 @@ impl ArrayController {
         Ok(())
     }
 
-    /// `absent` are the members that are gone by then.
+    /// `absent` are the members that are absent by then.
     fn check_failing(&self, device: &Path, absent: &mut MemberSet) -> Result<()> {
         let slot = match self.part(device)? {
             None | Some(DeviceRole::Failed(_) | DeviceRole::Replacement(_)) => return Ok(()),
@@ -87,7 +87,7 @@ impl ArrayController {
             return Err(error.advice("name each device once"));
         }
         ahead.taken.push(device);
-        // One that is failed first is still open here, and was large enough.
+        // A device that is failed first is still open here, and was large enough.
         if ahead.failed.iter().any(is_it) {
             return Ok(());
         }

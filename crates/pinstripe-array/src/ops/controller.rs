@@ -24,11 +24,10 @@ use pinstripe_io::fault::Plan;
 
 /// Handles requests for an array that is open.
 pub trait ControlHandler: Send + Sync {
-    /// Answers a request about the array as it is now. Events and the end are handled by the
-    /// server.
+    /// Answers a request about the present array. The server handles events and the end.
     ///
     /// # Errors
-    /// The reason why it cannot be done.
+    /// The reason why it failed.
     fn answer(&self, request: &Request) -> Result<Reply>;
 
     /// The present state of the array.
@@ -37,14 +36,14 @@ pub trait ControlHandler: Send + Sync {
     /// Records the addresses at which it is served.
     fn served_as(&self, served: Served);
 
-    /// Tells the register what generation the array has come to, so that older members are not taken
-    /// for all of it when they are found alone.
+    /// Records the generation of the array in the register, so that older members that are found
+    /// alone are not taken for the array.
     fn note_generation(&self) {}
 
-    /// Writes everything, and closes the array in order.
+    /// Writes everything, and closes the array cleanly.
     ///
     /// # Errors
-    /// Why not everything was written.
+    /// The reason why not everything was written.
     fn close(&self) -> Result<()>;
 }
 
@@ -58,17 +57,17 @@ pub struct ArrayController {
     served: OnceLock<Served>,
     /// Held while the register is changed.
     turn: Mutex<()>,
-    /// The generation that the register has.
+    /// The generation that is recorded in the register.
     noted: AtomicU64,
     /// A copy of the rules as last set, so that a reader does not have to wait for the flusher.
     rules: Mutex<Rules>,
 }
 
 impl ArrayController {
-    /// A handler for an array that was opened; applies the knobs that the register has for it.
+    /// A handler for an opened array; applies its settings from the register.
     ///
     /// # Errors
-    /// Those of the register, and of a knob that it has.
+    /// Those of the register, and for invalid settings in it.
     pub fn new(
         name: &str,
         volume: Arc<Volume>,
@@ -92,7 +91,7 @@ impl ArrayController {
         Ok(controller)
     }
 
-    /// Faults that are planned for its members.
+    /// Faults planned for its members.
     pub(super) fn faults(&self) -> &Plan {
         &self.faults
     }
@@ -103,7 +102,7 @@ impl ArrayController {
         Ok(entry.devices.iter().any(|known| is_same(known, device)))
     }
 
-    /// Records that a device went, and that another one came.
+    /// Records a removed device, and an added one.
     pub(super) fn note(&self, gone: Option<&Path>, came: Option<&Path>) -> Result<()> {
         let _turn = lock(&self.turn);
         let mut entry = self.register.read(&self.name)?;

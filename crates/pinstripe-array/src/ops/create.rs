@@ -26,19 +26,19 @@ pub struct CreateRequest {
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes of the log on each member; by default as many as suit its size.
+    /// Bytes of the log on each member; the default depends on its size.
     pub log_bytes: Option<u64>,
-    /// The means that keeps parity true across a power cut.
+    /// How parity survives a power cut.
     pub consistency: Consistency,
     /// Bytes of the granule; `None` follows the requests.
     pub granule: Option<u32>,
     /// The devices in the order of their slots; `None` leaves one missing.
     pub members: Vec<Option<PathBuf>>,
-    /// Devices that wait for a member to fail.
+    /// Spare devices.
     pub spares: Vec<PathBuf>,
-    /// A length for files that are not there yet: they are made.
+    /// The length of files to create for missing devices.
     pub file_bytes: Option<u64>,
-    /// The devices may lose what they carry, and a name in use be taken over.
+    /// Content of the devices may be lost, and an existing name replaced.
     pub force: bool,
 }
 
@@ -79,7 +79,7 @@ pub fn create(
         ));
     }
     // Impossible parameters are refused before any device is created or opened. The size of members
-    // is not known yet, so a large one stands for it.
+    // is not known yet, so a large one is assumed.
     let (slots, plenty) = (request.members.len(), u64::from(u32::MAX) * MIB / 64);
     ArrayGeometry::new(request.level, slots, request.chunk_bytes, request.layout, plenty)?;
     let paths: Vec<PathBuf> =
@@ -150,7 +150,7 @@ pub fn consistency_of(name: &str) -> Result<Consistency> {
     })
 }
 
-/// A log that takes no more than a part of the member.
+/// The default size of the log: 1/64 of the member, from 1 to 64 MiB.
 fn log_bytes(member_bytes: u64) -> u64 {
     (member_bytes / 64).clamp(MIB, 64 * MIB) / MIB * MIB
 }

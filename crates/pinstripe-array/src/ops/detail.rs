@@ -1,5 +1,5 @@
-//! The description of an array in one plain value: by its superblocks while no process serves it,
-//! else by the process that does.
+//! The description of an array in one plain value: by the process that serves it, or if there is
+//! none, by its superblocks.
 
 mod devices;
 
@@ -12,17 +12,17 @@ use crate::format::superblock::Consistency;
 
 pub use devices::of_devices;
 
-/// An array as it is now.
+/// The present state of an array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
     /// Its name.
     pub name: String,
-    /// The kind of its superblocks: `pinstripe`, or md's version.
+    /// The format of its superblocks: `pinstripe`, or md's version.
     #[serde(default)]
     pub metadata: String,
     /// Its id.
     pub array: String,
-    /// `raid5` and so on.
+    /// As `raid5`.
     pub level: String,
     /// mdadm's word.
     pub layout: String,
@@ -32,14 +32,13 @@ pub struct Detail {
     pub capacity_bytes: u64,
     /// Bytes of data on each member.
     pub member_bytes: u64,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub made_seconds: i64,
     /// The number of changes of its superblock: md's events.
     pub generation: u64,
-    /// The means that keeps parity true across a power cut: `log`, `bitmap` or `none`.
+    /// How parity survives a power cut: `log`, `bitmap` or `none`.
     pub consistency: String,
-    /// Whether it was closed in order; while it is served, whether everything written is on its
-    /// members.
+    /// Whether it was closed cleanly; while it is served, whether all writes are on its members.
     pub is_clean: bool,
     /// Whether it can be used with the members that are present.
     pub is_usable: bool,
@@ -47,29 +46,29 @@ pub struct Detail {
     pub served: Option<Served>,
     /// By slot.
     pub slots: Vec<SlotDetail>,
-    /// Devices that wait for a member to fail.
+    /// Spare devices.
     pub spares: Vec<PathBuf>,
-    /// Work in progress, or to be resumed when it is served.
+    /// Work in progress, or to be resumed when the array is served.
     pub work: Option<WorkDetail>,
     /// Outcomes of recent work.
     #[serde(default)]
     pub reports: Vec<ReportDetail>,
     /// Blocks with mismatches in the last scrub.
     pub mismatches: u64,
-    /// Bytes that are written and not on the members yet.
+    /// Bytes written and not on the members yet.
     pub dirty_bytes: u64,
-    /// Knobs, by md's names.
+    /// Settings, by md's names.
     pub settings: BTreeMap<String, String>,
-    /// Counters since it is served.
+    /// Counters since the array is served.
     pub counters: Counted,
 }
 
 /// Counters of an array: by users, by method of parity, by slot.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Counted {
-    /// Reads and writes of users and their bytes, syncs, and pieces of rows by how parity was had.
+    /// Reads and writes of users and their bytes, syncs, and pieces of rows by method of parity.
     pub array: BTreeMap<String, u64>,
-    /// By slot: bytes by what they are, calls and their mean and longest times; null where one is
+    /// By slot: bytes by purpose, calls and their mean and longest times; null if the member is
     /// absent.
     pub members: Vec<Option<BTreeMap<String, u64>>>,
 }
@@ -77,7 +76,7 @@ pub struct Counted {
 /// The process that serves an array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Served {
-    /// Its number.
+    /// Its PID.
     pub process: u32,
     /// Addresses and mountpoints.
     pub exports: Vec<String>,
@@ -90,14 +89,14 @@ pub struct SlotDetail {
     pub slot: usize,
     /// The state of its member.
     pub state: SlotStateDetail,
-    /// The member's id, where one was there.
+    /// The member's id, if the slot ever had a member.
     pub member: Option<String>,
     /// The path of the member.
     pub device: Option<PathBuf>,
     /// The device that is being filled to replace the member.
     #[serde(default)]
     pub replacement: Option<PathBuf>,
-    /// Errors since it is served.
+    /// Errors since the array is served.
     pub errors: ErrorCounts,
 }
 
@@ -108,9 +107,9 @@ pub struct ErrorCounts {
     pub reads: u64,
     /// Blocks that failed their checksum.
     pub checksums: u64,
-    /// Blocks that were written again from what the others have.
+    /// Blocks that were restored from the other members.
     pub healed: u64,
-    /// Blocks that could not be written, and are had from the others.
+    /// Blocks that could not be written, and are read from the other members.
     pub bad_blocks: u64,
 }
 
@@ -124,7 +123,7 @@ pub enum SlotStateDetail {
     Rebuilding,
     /// It failed: its data is old.
     Failed,
-    /// It is not there.
+    /// It is missing.
     Missing,
 }
 
@@ -135,38 +134,38 @@ pub struct WorkDetail {
     pub kind: String,
     /// Bytes of each member that are done.
     pub done_bytes: u64,
-    /// Bytes of each member that there are.
+    /// All bytes of each member.
     pub all_bytes: u64,
-    /// Bytes of each member in a second, lately; 0 while nothing moves.
+    /// Bytes of each member per second, lately; 0 while it makes no progress.
     pub bytes_per_second: u64,
 }
 
 /// The outcome of long work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportDetail {
-    /// Its number, counted since the array is served.
+    /// Its number since the array is served.
     pub number: u64,
-    /// As of [`WorkDetail`].
+    /// As in [`WorkDetail`].
     pub kind: String,
-    /// The slot it was for, if it was for one.
+    /// The slot concerned, if there is one.
     pub slot: Option<usize>,
-    /// The path of the device that it filled, if it filled one.
+    /// The path of the device that it filled, if there is one.
     #[serde(default)]
     pub device: Option<PathBuf>,
-    /// Whether it came to its end; if not, a member failed, or it was cancelled.
+    /// Whether it was completed; if not, a member failed, or it was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved or compared.
     pub bytes: u64,
-    /// Blocks that nothing gave back.
+    /// Blocks that could not be restored.
     pub lost_blocks: u64,
-    /// Blocks that were not what they should be, the first ones of them.
+    /// Blocks with wrong content, the first ones of them.
     pub mismatches: Vec<MismatchDetail>,
 }
 
-/// A block that did not hold what it should.
+/// A block with wrong content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MismatchDetail {
-    /// The slot of the member that is to blame, if that is known.
+    /// The slot of the member with the wrong block, if known.
     pub slot: Option<usize>,
     /// The path of that member.
     pub device: Option<PathBuf>,
@@ -177,7 +176,7 @@ pub struct MismatchDetail {
 }
 
 impl Detail {
-    /// Slots without a member that is up to date.
+    /// The number of slots without an up-to-date member.
     pub fn degraded(&self) -> usize {
         self.slots.iter().filter(|slot| slot.state != SlotStateDetail::InSync).count()
     }
@@ -207,7 +206,7 @@ impl Detail {
         words.join(", ")
     }
 
-    /// md's picture of the slots: `UU_U`.
+    /// md's map of the slots: `UU_U`.
     pub fn picture(&self) -> String {
         let letter =
             |slot: &SlotDetail| if slot.state == SlotStateDetail::InSync { 'U' } else { '_' };

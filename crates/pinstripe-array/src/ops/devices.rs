@@ -1,5 +1,5 @@
 //! Checks of devices before an array uses them: whether one is in use, carries something, is named
-//! twice, or shares a disk with another. Opens them for this process alone.
+//! twice, or shares a disk with another. Opens them exclusively.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use pinstripe_io::disk::disk_of;
 use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_io::paths;
 
-/// Which file or disk a path leads to: equal where two paths lead to the same.
+/// The file or disk that a path leads to: equal for paths to the same one.
 pub fn identity(path: &Path) -> Result<(u64, u64)> {
     let found = paths::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
     Ok(match found.file_type().is_block_device() {
@@ -43,10 +43,10 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Opens a device for this process alone, with the faults that are planned for the `number`th.
+/// Opens a device exclusively, with the faults that are planned for the `number`th.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it is in use, with what has it; those of [`FileDevice::open`].
+/// [`Kind::Busy`] if it is in use, with the user; those of [`FileDevice::open`].
 pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     refuse_held(path)?;
     let device = FileDevice::open(path, Access::Write, Policy::Buffered)?;
@@ -59,10 +59,10 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     })
 }
 
-/// Opens a device whose content is about to be lost.
+/// Opens a device whose content will be lost.
 ///
 /// # Errors
-/// As [`open`]; [`Kind::Refused`] when it carries something well known and `force` is not set.
+/// As [`open`]; [`Kind::Refused`] if it carries known content and `force` is not set.
 pub(crate) fn open_blank(
     path: &Path,
     number: usize,
@@ -74,7 +74,7 @@ pub(crate) fn open_blank(
     Ok(device)
 }
 
-/// Refuses a device that carries something well known, unless that may be lost.
+/// Refuses a device with known content, unless that may be lost.
 ///
 /// # Errors
 /// [`Kind::Refused`]; those of the device.
@@ -89,7 +89,7 @@ pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> 
     }
 }
 
-/// Warns of devices that share a disk: they fail together, and wait for one arm.
+/// Warns of devices that share a disk: they fail together, and compete for one arm.
 pub(crate) fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
     for (number, path) in paths.iter().enumerate() {
         let Some(disk) = disk_of(path) else { continue };

@@ -21,7 +21,7 @@ pub struct ArrayEvent {
 }
 
 impl ArrayEvent {
-    /// One that is about the array as a whole.
+    /// An event that concerns the entire array.
     pub(super) fn new(what: impl Into<String>) -> Self {
         ArrayEvent { what: what.into(), device: None, slot: None, count: None }
     }
@@ -31,24 +31,24 @@ impl ArrayEvent {
         ArrayEvent { device, slot: Some(slot.slot), ..Self::new(what) }
     }
 
-    /// One with a number.
+    /// An event with a number.
     pub(super) fn counting(what: impl Into<String>, count: u64) -> Self {
         ArrayEvent { count: Some(count), ..Self::new(what) }
     }
 }
 
-/// The changes between two looks, the gravest last.
+/// The changes between two observations, the gravest last.
 pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     let mut events = Vec::new();
     for (old, new) in before.slots.iter().zip(&now.slots) {
-        // A failed member's device may be forgotten at once: name it as it was.
+        // A failed member's device may be forgotten at once: use its old path.
         let named = if new.device.is_some() { new } else { old };
         let what = match (old.state, new.state) {
             (SlotStateDetail::InSync, SlotStateDetail::Failed | SlotStateDetail::Missing) => "Fail",
             (SlotStateDetail::Rebuilding, SlotStateDetail::Failed | SlotStateDetail::Missing) => {
                 "FailSpare"
             }
-            // It failed, and was added again or replaced before this look.
+            // It failed, and was added again or replaced before this observation.
             (SlotStateDetail::InSync, SlotStateDetail::Rebuilding) => {
                 events.push(ArrayEvent::of("Fail", old));
                 continue;
@@ -78,7 +78,7 @@ pub fn between(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     events
 }
 
-/// Work that began, ended, or came a fifth further.
+/// Work that began, ended, or passed a further fifth.
 fn of_work(before: &Detail, now: &Detail) -> Vec<ArrayEvent> {
     let fifths = |detail: &Detail| {
         let work = detail.work.as_ref()?;

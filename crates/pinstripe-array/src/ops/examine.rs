@@ -22,7 +22,7 @@ pub struct Examined {
 /// The content of a device.
 #[derive(Debug, Clone)]
 pub enum FoundSuperblock {
-    /// A superblock of ours: the newer one of the two that can be read, and how many can.
+    /// A superblock of this program: the newer readable one of the two, and how many are readable.
     Ours(Box<Superblock>, usize),
     /// A superblock of md.
     Md(Box<md::MdSuperblock>),
@@ -31,8 +31,8 @@ pub enum FoundSuperblock {
 /// Reads the superblock of a device, which may be in use.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none, with what is there instead; [`Kind::Corrupt`] and
-/// [`Kind::Unsupported`] for one that cannot be read; those of the device.
+/// [`Kind::NotFound`] if there is none, with the content found instead; [`Kind::Corrupt`] and
+/// [`Kind::Unsupported`] for an unreadable one; those of the device.
 pub fn examine(path: &Path) -> Result<Examined> {
     let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
     let bytes = device.len()?;
@@ -65,7 +65,7 @@ pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
     }
 }
 
-/// The superblocks at both places, where there is the beginning of one.
+/// The superblocks at both places, if they begin with the magic.
 fn superblocks(device: &dyn Device) -> Result<Vec<Result<Superblock>>> {
     let len = device.len()?;
     let mut found = Vec::new();

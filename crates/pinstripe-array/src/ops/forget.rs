@@ -13,17 +13,17 @@ pub struct Forgotten {
     pub settings: usize,
 }
 
-/// Removes the entry of an array, also one that cannot be read. No device is touched.
+/// Removes the entry of an array, even an unreadable one. No device is touched.
 ///
 /// # Errors
 /// [`Kind::NotFound`] for an unknown name; [`Kind::Busy`] while a process serves the array.
 pub fn forget(name: &str, register: &Register) -> Result<Forgotten> {
     super::register::check_name(name)?;
     if !register.has(name) {
-        // Its message has what to do.
+        // Its error has the advice.
         register.read(name)?;
     }
-    // Held until the entry is gone, so that no process begins to serve the array meanwhile.
+    // Held until the entry is removed, so that no process begins to serve the array meanwhile.
     let held = Control::bind(&register.socket(name)?).map_err(|error| match error.kind() {
         Kind::Busy => Error::new(Kind::Busy, format!("array '{name}' is being served"))
             .advice(format!("stop it first: 'pinstripe array stop {name}'")),

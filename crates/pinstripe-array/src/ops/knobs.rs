@@ -29,13 +29,13 @@ pub enum Knob {
     CacheBytes(u64),
     /// When parity is changed by the difference.
     Rmw(RmwLevel),
-    /// Bytes a second of pending work while there is other input and output.
+    /// Bytes per second of pending work while the array is in use.
     SpeedMin(u64),
-    /// The same while there is none.
+    /// The same while it is not in use.
     SpeedMax(u64),
     /// The time a row may gather.
     Deadline(Duration),
-    /// Reads and compares everything, and repairs it if true.
+    /// Begins a check of everything, with repair if true.
     Scrub(bool),
     /// Ends the work in progress.
     Idle,
@@ -99,7 +99,7 @@ impl Knob {
     }
 }
 
-/// As md has it: a bare number counts KiB.
+/// As in md: a bare number counts KiB.
 fn speed(value: &str) -> Result<u64> {
     if value == "max" {
         return Ok(u64::MAX);
@@ -109,7 +109,7 @@ fn speed(value: &str) -> Result<u64> {
     Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
-/// The text of a speed, which reads back as the same speed.
+/// The text of a speed; parsing it gives the same speed.
 pub(crate) fn speed_text(bytes: u64) -> String {
     match bytes {
         u64::MAX => "max".to_owned(),
@@ -133,7 +133,7 @@ const READ_ONLY: [&str; 11] = [
     "sync_completed",
 ];
 
-/// Accepts the name of a knob that can be read.
+/// Accepts the name of a readable knob.
 ///
 /// # Errors
 /// [`Kind::Usage`].
@@ -145,7 +145,7 @@ pub fn check_name(name: &str) -> Result<()> {
         .advice(format!("settable knobs: {NAMES}; read-only knobs: {}", READ_ONLY.join(", "))))
 }
 
-/// All that can be read, by md's names and in md's units.
+/// All readable knobs, by md's names and in md's units.
 pub fn values(detail: &Detail) -> BTreeMap<String, String> {
     const SECTOR_BYTES: u64 = 512;
     const BLOCK_SECTORS: u64 = 8;

@@ -1,4 +1,4 @@
-//! Files that are made for devices which are to join an array.
+//! Files created for devices that will join an array.
 
 #![allow(clippy::disallowed_methods, reason = "removes files that it made")]
 
@@ -9,17 +9,17 @@ use pinstripe_base::error::Result;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 use pinstripe_io::paths;
 
-/// Files that were made. They are removed again unless the array can use them.
+/// Created files. They are removed on drop, unless the array uses them.
 #[derive(Default)]
 pub struct MadeFiles {
     files: Vec<PathBuf>,
 }
 
 impl MadeFiles {
-    /// Makes files of a length for the devices that do not exist; none without a length.
+    /// Creates files of a length for the devices that do not exist; none without a length.
     ///
     /// # Errors
-    /// Those of the system; the files made before are gone again.
+    /// Those of the system; files created before are removed.
     pub fn of<'a>(
         devices: impl IntoIterator<Item = &'a PathBuf>,
         bytes: Option<u64>,
@@ -35,7 +35,7 @@ impl MadeFiles {
         Ok(made)
     }
 
-    /// Keeps the files: they are members from now on.
+    /// Keeps the files, which are members now.
     pub fn keep(mut self) {
         self.files.clear();
     }
@@ -44,7 +44,7 @@ impl MadeFiles {
 impl Drop for MadeFiles {
     fn drop(&mut self) {
         for file in &self.files {
-            // Empty files that nothing uses: one that cannot be removed harms nothing.
+            // Empty and unused files: one that cannot be removed does no harm.
             let _ = fs::remove_file(file);
         }
     }

@@ -13,7 +13,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_io::device::SharedDevice;
 
 impl ArrayController {
-    /// Does it, and registers the devices. Returns a text about it for people.
+    /// Carries out an act, and registers the devices. Returns a text about it for people.
     ///
     /// # Errors
     /// [`Kind::NotFound`] if the array has no such device; those of the engine.
@@ -59,7 +59,7 @@ impl ArrayController {
         })
     }
 
-    /// The outcome of an act; `None` for a device that only the register knows.
+    /// The result of an act; `None` for a device that only the register knows.
     fn or_left_out<T>(&self, device: &Path, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -90,7 +90,7 @@ impl ArrayController {
     /// Begins to grow the array by one member. Returns a text about it for people.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any number of members but one more; as the engine says.
+    /// [`Kind::Usage`] for any number of members but one more; those of the engine.
     pub(super) fn grow(
         &self,
         raid_devices: Option<usize>,
@@ -142,10 +142,10 @@ impl ArrayController {
         })
     }
 
-    /// Has the array use all of its members. Returns a text about it for people.
+    /// Makes the array use all of its members. Returns a text about it for people.
     ///
     /// # Errors
-    /// As the engine says.
+    /// Those of the engine.
     pub(super) fn grow_size(&self) -> Result<String> {
         let before = self.volume.array().capacity();
         self.volume.with(|it| it.grow_size())?;
@@ -153,10 +153,10 @@ impl ArrayController {
         Ok(format!("the array has {} now, it had {}", format_size(after), format_size(before)))
     }
 
-    /// Opens a device that is to join: blank, or of this array.
+    /// Opens a device that will join: blank, or of this array.
     ///
     /// # Errors
-    /// [`Kind::Exists`] for one that is a member or a spare; those of [`devices::open`] and
+    /// [`Kind::Exists`] for a member or a spare; those of [`devices::open`] and
     /// [`devices::refuse_carrying`].
     pub(super) fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
         self.refuse_own(device)?;
@@ -168,7 +168,7 @@ impl ArrayController {
         Ok(opened)
     }
 
-    /// Refuses a device that this array uses. It would be found locked, by this process itself.
+    /// Refuses a device that this array uses: opening it would find it locked by this process.
     fn refuse_own(&self, device: &Path) -> Result<()> {
         let role = match self.role(device) {
             Some(
@@ -209,7 +209,7 @@ impl ArrayController {
                 .any(|slot| slot.state == SlotState::Failed && slot.member == Some(own.member)))
     }
 
-    /// The slot of a member's device, now: it may be in another one by the next slice of work.
+    /// The present slot of a member's device. A later slice of work may move it to another slot.
     ///
     /// # Errors
     /// As [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
@@ -218,8 +218,8 @@ impl ArrayController {
         slot.map_err(|error| error.at(device))
     }
 
-    /// The part of the array that is a device, now. A device that is gone is found by its former
-    /// path; `None` for one that only the register knows.
+    /// The present role of a device in the array. A device that has disappeared is found by its
+    /// former path; `None` for one that only the register knows.
     ///
     /// # Errors
     /// [`Kind::NotFound`] if the array has no such device.
@@ -231,7 +231,7 @@ impl ArrayController {
         }
     }
 
-    /// Asked between two slices of work, so that no device is on its way from one part to another.
+    /// Runs between two slices of work, so that no device is changing its role.
     fn role(&self, device: &Path) -> Option<DeviceRole> {
         let is_it = |known: &Path| register::is_same(known, device);
         self.volume.with(|it| it.array().role_of(&is_it))

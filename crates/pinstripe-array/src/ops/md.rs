@@ -1,4 +1,4 @@
-//! Arrays that Linux md made, examined and served in place: read only, unless writing is asked for.
+//! Arrays that Linux md made, examined and served in place: read-only, unless writing is requested.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use pinstripe_io::device::{Access, FileDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::paths;
 
-/// An array of md's that is open.
+/// An open md array.
 pub struct MdController {
     /// The array.
     pub array: Arc<MdArray>,
@@ -28,8 +28,8 @@ pub struct MdController {
     served: OnceLock<Served>,
 }
 
-/// Opens an array of md's for this process alone; `write` allows to write to it. What md would not
-/// start is read only if it was assembled by force.
+/// Opens an md array exclusively; `write` allows writes to it. An array that md would not start can
+/// only be read, if it was assembled by force.
 ///
 /// # Errors
 /// Those of [`open_all`](super::assemble::open_all) and of [`assemble`].
@@ -49,7 +49,7 @@ fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     }
 }
 
-/// Refuses an md array that could not be served, and tells which devices would be left out.
+/// Refuses an md array that could not be served, and reports which devices would be left out.
 ///
 /// # Errors
 /// As [`open`].
@@ -64,7 +64,7 @@ pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
 /// The description of an md array by its devices, which are only read and may be in use.
 ///
 /// # Errors
-/// Those of [`assemble`]; [`Kind::TooManyLosses`] when no device is there.
+/// Those of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
 pub fn look(entry: &Entry) -> Result<Detail> {
     let options = MdAssembleOptions { write: None, force: true };
     let found = assemble(opened_to_read(entry)?, options)?;
@@ -155,10 +155,10 @@ impl ControlHandler for MdController {
     }
 }
 
-/// Registers an array of md's under a name, if the first device that carries any array is a member
-/// of one; without devices, if an array of md's is registered under the name. Nothing is written to
-/// the devices. With `force`, it is read although md would not start it, and strange devices are
-/// left out. Returns whether it was one of md's.
+/// Registers an md array under a name, if the first device that carries any array is a member of
+/// one; without devices, if an md array is registered under the name. Nothing is written to the
+/// devices. With `force`, it can be read although md would not start it, and foreign devices are
+/// left out. Returns whether it was an md array.
 ///
 /// # Errors
 /// Those of [`check`].
@@ -180,7 +180,7 @@ pub fn assemble_md(
     for path in &there {
         match examine(path) {
             Ok(found) => examined.push(found.found),
-            // A blank device among them is told apart when the others are known.
+            // A blank device among them is distinguished when the others are known.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) if examined.is_empty() => return Err(error),
             Err(_) => {}

@@ -1,10 +1,9 @@
-//! Arrays for people: by name, on devices that are checked before use, in this process or in the
+//! The verbs of arrays: by name, on devices that are checked before use, in this process or in the
 //! one that serves them.
 //!
-//! [`create`](create::create) and [`assemble`](assemble::assemble) enter an array into the
+//! [`create`](create::create) and [`assemble`](assemble::assemble) add an array to the
 //! [`Register`]; all other verbs find it there by its name. An array that is served belongs to that
-//! process: requests go through its control socket. One that is not is opened, worked on, and
-//! closed.
+//! process: requests use its control socket. Any other array is opened, used, and closed.
 
 pub mod assemble;
 mod check;

@@ -12,10 +12,10 @@ use super::events::{ArrayEvent, between};
 use super::open::{Reached, server};
 use pinstripe_base::error::{Kind, Result};
 
-/// An array as one look finds it.
+/// An observation of an array.
 #[derive(Debug)]
 pub enum Sight {
-    /// It is there.
+    /// Its state could be read.
     Seen(Box<Detail>),
     /// No array has the name, or no device of it can be read.
     Gone,
@@ -49,10 +49,10 @@ fn look_within(name: &str, register: &Register, patience: Duration) -> Result<De
     }
 }
 
-/// The arrays as they were seen last.
+/// The arrays as they were observed last.
 #[derive(Debug, Default)]
 pub struct Watcher {
-    /// By name; none of one that is gone.
+    /// By name; `None` for an array that has disappeared.
     seen: BTreeMap<String, Option<Detail>>,
     /// Whether arrays that are seen for the first time are reported.
     tells_new: bool,

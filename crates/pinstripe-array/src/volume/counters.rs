@@ -19,11 +19,11 @@ pub struct VolumeCounters {
     pub written_bytes: u64,
     /// Syncs by users.
     pub syncs: u64,
-    /// Bytes that are written and not on the members yet.
+    /// Bytes written and not on the members yet.
     pub dirty_bytes: u64,
-    /// Pieces of rows that were written, by how parity was had.
+    /// Pieces of rows that were written, by method of parity.
     pub pieces: Pieces,
-    /// By slot, since the member was opened; `None` for those that are absent.
+    /// By slot, since the member was opened; `None` for absent members.
     pub members: Vec<Option<MemberTraffic>>,
 }
 

@@ -34,7 +34,7 @@ impl Device for Volume {
         if bytes.is_empty() {
             return Ok(());
         }
-        // All of it or nothing: what is beyond the end is found before the first piece is taken.
+        // All of it or nothing: the end is checked before the first piece is added.
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > capacity) {
             let end = u128::from(offset) + bytes.len() as u128;
             return Err(Error::new(Kind::NoSpace, "a write beyond the end")
@@ -104,7 +104,7 @@ impl Sparse for Volume {
         Ok(Run { bytes, is_hole })
     }
 
-    /// Blocks that were never written stay so; zeros are written over the rest.
+    /// Blocks that were never written stay so; the others are overwritten with zeros.
     fn zero(&self, range: Range<u64>, _: Space) -> Result<()> {
         let capacity = self.shared.array.capacity();
         if range.end > capacity && !range.is_empty() {
@@ -129,7 +129,7 @@ impl Sparse for Volume {
 }
 
 impl Volume {
-    /// Whether any byte of a range was never written; so it is of an empty one.
+    /// Whether any byte of a range was never written; true for an empty range.
     fn has_hole(&self, range: Range<u64>) -> Result<bool> {
         let mut at = range.start;
         while at < range.end {

@@ -1,4 +1,4 @@
-//! The thread that puts rows on the members.
+//! The thread that writes rows to the members.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// The part that the thread and all callers share.
+/// The state that the thread and all callers share.
 pub(super) struct Shared {
     pub place: PathBuf,
     pub array: Arc<Array>,
@@ -26,9 +26,9 @@ pub(super) struct Shared {
     pub pool: Arc<MeasuredThreads>,
     pub counts: Counts,
     flusher: RankedMutex<Flusher>,
-    /// The last outcomes of pending work, each with its number.
+    /// The last reports of pending work, each with its number.
     reports: Mutex<VecDeque<(u64, WorkReport)>>,
-    /// Slices of pending work of the last seconds: when each ended, and bytes of each member.
+    /// Slices of pending work in the last seconds: the end of each, and its bytes of each member.
     slices: Mutex<VecDeque<(Duration, u64)>>,
     /// The origin of all times.
     began: Instant,
@@ -60,17 +60,17 @@ impl Shared {
         act(&mut self.flusher())
     }
 
-    /// Closes the array in order; the thread has ended.
+    /// Closes the array cleanly; the thread has ended.
     pub fn close(&self) -> Result<()> {
         self.state.error().map_or(Ok(()), Err)?;
         self.flusher().close()
     }
 
-    /// The body of the thread, which ends with a stop.
+    /// The body of the thread; returns after a stop.
     pub fn run(&self) {
         let _guard = PanicGuard(&self.state);
         let mut pace = WorkPace::default();
-        // When to ask again for work, after there was none to do.
+        // When to check for work again, after there was none.
         let mut again = Duration::ZERO;
         let mut absent = self.array.absent();
         let mut has_worked = false;
@@ -93,7 +93,7 @@ impl Shared {
             let done = match task {
                 FlusherTask::End => return,
                 FlusherTask::Sync(up_to) => {
-                    // Taken before the lock: all that was written until now is covered.
+                    // Read before the lock: all earlier writes are covered.
                     let now = self.now();
                     let synced = self.flusher().sync_since(now);
                     self.once(up_to, synced)
@@ -154,12 +154,12 @@ impl Shared {
         Ok(true)
     }
 
-    /// Bytes of each member that pending work moved per second, of the last seconds.
+    /// Bytes of each member that pending work moved per second in the last seconds.
     pub(crate) fn work_rate(&self) -> u64 {
         let (slices, now) = (lock(&self.slices), self.now());
         let recent = || slices.iter().filter(|(at, _)| *at + RATE_WINDOW >= now);
         let Some((first, _)) = recent().next() else { return 0 };
-        // The first slice tells when the others began, unless it is the only one.
+        // The first slice marks the start of the interval, unless it is the only one.
         let bytes: u64 = recent().skip(usize::from(recent().count() > 1)).map(|it| it.1).sum();
         (bytes as f64 / (now - *first).max(RATE_TIME_MIN).as_secs_f64()) as u64
     }
@@ -173,7 +173,7 @@ impl Shared {
         reports.push_back((number, report));
     }
 
-    /// The last outcomes of pending work.
+    /// The last reports of pending work.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         let reports = lock(&self.reports);
         reports.iter().cloned().collect()
@@ -184,9 +184,9 @@ impl Shared {
     }
 }
 
-/// The time over which the rate of pending work is had.
+/// The time over which the rate of pending work is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
-/// A rate is never had over less.
+/// A rate is never measured over less time.
 const RATE_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Exclusive use of the flusher by another thread; released even on panic.

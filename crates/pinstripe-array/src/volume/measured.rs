@@ -1,9 +1,7 @@
-//! A thread pool for tasks on several members: slow ones are carried out by several threads at
-//! once.
+//! A thread pool for tasks on several members, which runs slow ones in parallel.
 //!
 //! Starting threads costs less than waiting for a disk, and more than copying from memory. So each
-//! kind of task is measured: as long as its tasks are quick, the calling thread carries them out
-//! alone.
+//! kind of task is measured: while its tasks are quick, the calling thread runs them alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,12 +11,12 @@ use crate::limits::THREADS;
 use pinstripe_base::clock;
 use pinstripe_io::pool::side_by_side;
 
-/// A task that takes no longer is not worth a thread.
+/// A task of at most this duration is not worth a thread.
 const QUICK: Duration = Duration::from_micros(500);
 /// Kinds of tasks.
 const TASK_KINDS: usize = 6;
 
-/// Carries out tasks by as many threads as they are worth.
+/// Runs tasks on as many threads as is worthwhile.
 #[derive(Default)]
 pub(super) struct MeasuredThreads {
     /// By kind, whether the last ones were slow.
@@ -39,7 +37,7 @@ impl Executor for MeasuredThreads {
         }
         if next < count {
             let threads = side_by_side(THREADS, next..count, task);
-            // The time of one task, if the threads did not hold each other up.
+            // The time of one task, if the threads did not delay each other.
             let each = (clock::monotonic() - before) * threads as u32 / (count - next) as u32;
             is_slow.store(each > QUICK, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! A running array: any number of threads write into its cache, one thread puts rows on the
+//! A running array: any number of threads write to its cache, one thread writes rows to the
 //! members.
 //!
 //! ```text
@@ -8,17 +8,17 @@
 //!        stopped at the limit
 //! read  --> in the caller's thread
 //! ```
-//! Pending work that is behind its minimum goes first (`schedule.rs`).
+//! Pending work below its minimum rate comes first (`schedule.rs`).
 //!
 //! A row is written when it is full, when its first byte is as old as the deadline, when half of
-//! the limit is dirty, and at a sync. Syncs that come while one is running share the next one.
+//! the limit is dirty, and at a sync. Syncs that arrive while one is running share the next one.
 //!
-//! Invariants: writes that returned before a sync was called are durable when it returns; dirty
-//! bytes exceed the limit by at most one piece of a write per thread; when the array fails, all
-//! waiting callers return its error, and every later call fails until one changes something through
-//! [`Volume::with`].
+//! Invariants: writes that returned before a sync was called are durable when it returns. Dirty
+//! bytes exceed the limit by at most one piece of a write per thread. When the array fails, all
+//! waiting callers return its error, and every later call fails until a caller changes something
+//! through [`Volume::with`].
 //!
-//! Never here: the way of a row to the members (`array/engine`).
+//! Never here: how a row gets to the members (`array/engine`).
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads of an array")]
 
@@ -44,9 +44,9 @@ use flusher::Shared;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// An array with the thread that puts its rows on the members.
+/// An array with the thread that writes its rows to the members.
 ///
-/// Dropped without [`stop`](Volume::stop) it still writes everything, but an error of that is lost.
+/// A drop without [`stop`](Volume::stop) also writes everything, but its errors are lost.
 pub struct Volume {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -56,7 +56,7 @@ impl Volume {
     /// Starts the flusher's thread.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible settings; [`Kind::Io`] when there can be no more threads.
+    /// [`Kind::Usage`] for impossible settings; [`Kind::Io`] if no thread can be started.
     pub fn start(flusher: Flusher, settings: VolumeSettings) -> Result<Self> {
         settings.check()?;
         let name = flusher.array().superblock().name;
@@ -73,8 +73,8 @@ impl Volume {
         &self.shared.array
     }
 
-    /// Runs a closure with the flusher, between two batches. A failed array is tried again
-    /// afterwards.
+    /// Runs a closure with the flusher, between two batches. Afterwards a failed array is tried
+    /// again.
     pub fn with<T: Send>(&self, act: impl FnOnce(&mut Flusher) -> T + Send) -> T {
         self.shared.with(act)
     }
@@ -87,7 +87,7 @@ impl Volume {
     /// Changes settings while the array runs.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible ones, and nothing is changed.
+    /// [`Kind::Usage`] for impossible settings; then nothing is changed.
     pub fn set(&self, change: impl FnOnce(&mut VolumeSettings)) -> Result<()> {
         let mut settings = self.settings();
         change(&mut settings);
@@ -96,18 +96,17 @@ impl Volume {
         Ok(())
     }
 
-    /// The reason why nothing is written any more, if there is one.
+    /// The reason why nothing is written any more, if the array failed.
     pub fn error(&self) -> Option<Error> {
         self.shared.state.error()
     }
 
-    /// The outcomes of pending work since the array was started, each with its number; only the
-    /// last ones.
+    /// The last reports of pending work since the array was started, each with its number.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         self.shared.reports()
     }
 
-    /// Adds the outcome of work that a caller ended.
+    /// Adds the report of work that a caller ended.
     pub(crate) fn keep_report(&self, report: WorkReport) {
         self.shared.keep(report);
     }
@@ -126,11 +125,11 @@ impl Volume {
         self.shared.state.wait_idle()
     }
 
-    /// Writes everything and closes the array in order. After this, every call except a read fails.
+    /// Writes everything and closes the array cleanly. After this, every call except a read fails.
     ///
     /// # Errors
-    /// The reason why not everything was written; then the array is not closed in order, and the
-    /// log has all that was synced. [`Kind::Usage`] the second time.
+    /// The reason why not everything was written; then the array is not closed cleanly, and the log
+    /// has all synced writes. [`Kind::Usage`] the second time.
     pub fn stop(&self) -> Result<()> {
         let thread = lock(&self.thread).take();
         let Some(thread) = thread else {
@@ -147,7 +146,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // A drop cannot return an error: a caller that wants to know calls `stop` itself.
+        // A drop cannot return an error; a caller that needs it calls `stop`.
         let _ = self.stop();
     }
 }

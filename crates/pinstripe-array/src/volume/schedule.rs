@@ -1,10 +1,9 @@
 //! The order of the flusher's tasks: pure, so that tables and the simulator test it.
 //!
 //! Pending work (rebuild, resync, reshape, scrub) gets `speed_limit_min` bytes of each member per
-//! second, whatever users do, as md's `sync_speed_min`: a slice that is due goes before any write
-//! or sync. After each slice the users have a turn, so that members which cannot carry both are
-//! shared between them by turns, and no sync waits for more than one slice. What a slice is late by
-//! makes it longer.
+//! second, whatever users do, as with md's `sync_speed_min`: a slice that is due comes before any
+//! write or sync. After each slice the users have a turn. So members that cannot carry both
+//! alternate, and no sync waits for more than one slice. A late slice is longer in proportion.
 
 use std::time::Duration;
 
@@ -15,24 +14,24 @@ use crate::limits::{LATE_STEP_BYTES, LONG_STEP_BYTES, STEP_BYTES};
 /// The next task of the flusher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlusherTask {
-    /// A sync, which covers all that were asked for up to this number.
+    /// A sync, which covers all requested syncs up to this number.
     Sync(u64),
     /// A batch of rows that are full or as old as this.
     Flush(Duration),
     /// A slice of pending work.
     Work,
-    /// Nothing any more.
+    /// The end of the thread.
     End,
 }
 
-/// The inputs of the decision what to do next.
+/// The inputs for the choice of the next task.
 #[derive(Debug, Clone, Copy)]
 pub struct FlusherInputs {
     /// Writes that wait for the members.
     pub gathered: DirtyStats,
-    /// The present, from any origin that all times share.
+    /// The present time, from the common origin.
     pub now: Duration,
-    /// A sync that is wanted, by its number.
+    /// A requested sync, by its number.
     pub sync: Option<u64>,
     /// When pending work may continue, if there is any.
     pub work_at: Option<Duration>,
@@ -44,7 +43,7 @@ impl FlusherInputs {
     /// The next task, or the time to wait for one; `None`: until the flusher is notified.
     ///
     /// # Errors
-    /// The time to wait, where nothing is due.
+    /// The time to wait, if nothing is due.
     pub fn decide(&self, settings: &VolumeSettings) -> Result<FlusherTask, Option<Duration>> {
         let FlusherInputs { gathered, now, sync, work_at, has_worked } = *self;
         let is_work_due = work_at.is_some_and(|at| at <= now);
@@ -74,14 +73,14 @@ impl FlusherInputs {
 pub struct WorkPace {
     /// When the next slice is due.
     next: Duration,
-    /// Bytes that users had moved when the flusher last looked, and when these last grew.
+    /// User bytes at the last check, and when they last grew.
     users: u64,
     active_at: Option<Duration>,
 }
 
 /// Users that moved nothing for this time are idle.
 const RECENT: Duration = Duration::from_millis(100);
-/// A slice that is late by more does not make up for it: users would have to wait for all of it.
+/// The most lateness that a slice makes up for: users wait for all of it.
 const LATE_MOST: Duration = Duration::from_secs(1);
 
 impl WorkPace {
@@ -90,7 +89,7 @@ impl WorkPace {
         self.next
     }
 
-    /// Takes note of the bytes that users have moved so far.
+    /// Records the bytes that users have moved so far.
     pub fn look(&mut self, now: Duration, user_bytes: u64) {
         if user_bytes != self.users {
             (self.users, self.active_at) = (user_bytes, Some(now));
@@ -101,10 +100,10 @@ impl WorkPace {
         self.active_at.is_some_and(|at| now < at + RECENT)
     }
 
-    /// Bytes of each member that a slice which begins now moves at most.
+    /// The most bytes of each member that a slice beginning now moves.
     pub fn slice_bytes(&self, now: Duration, settings: &VolumeSettings) -> u64 {
         if !self.is_active(now) {
-            // Half a second of what it may move: a rate that is low is kept to within a second, too.
+            // Half a second at the limit: a low rate is also kept within each second.
             return (settings.speed_limit_max / 2).clamp(STEP_BYTES, LONG_STEP_BYTES);
         }
         let late = now.saturating_sub(self.next).min(LATE_MOST);

@@ -1,8 +1,8 @@
 //! The state that the flusher's thread shares with all callers: settings, pending syncs, errors,
 //! and the two condvars on which they wait for each other.
 //!
-//! Invariants: no thread waits for an event that cannot come, since an error or a stop wakes all of
-//! them; a sync has ended when a flusher's sync that began after the call has ended.
+//! Invariants: no thread waits for an event that cannot happen, since an error or a stop wakes all
+//! of them. A sync has ended when a flusher's sync that began after the call has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::engine::DirtyStats;
 use crate::ranked::{Rank, Ranked, RankedMutex};
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The time after which pending work is tried again that could not be begun.
+/// The interval at which pending work is retried that could not be begun.
 pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct VolumeState {
@@ -25,7 +25,7 @@ pub(super) struct VolumeState {
     work: Condvar,
     /// Wakes all other threads: something was done.
     done: Condvar,
-    /// Whether the flusher's thread waits: a writer takes the lock only then.
+    /// Whether the flusher's thread waits: only then does a writer take the lock.
     rests: AtomicBool,
     /// Copies for writers, read without the lock: whether there is an error or a stop, and the
     /// limit of dirty bytes.
@@ -36,7 +36,7 @@ pub(super) struct VolumeState {
 struct Inner {
     settings: VolumeSettings,
     pace: WriterPace,
-    /// The number of syncs asked for, and of those that have ended.
+    /// The number of requested syncs; below, of those that have ended.
     syncs_wanted: u64,
     syncs_done: u64,
     /// Syncs whose callers wait, by number, with the error of the sync that covered each if the
@@ -47,7 +47,7 @@ struct Inner {
     /// Whether the flusher may have pending work, and whether it is doing some.
     has_work: bool,
     is_working: bool,
-    /// Nothing was dirty when the flusher last looked.
+    /// Nothing was dirty at the flusher's last check.
     is_clean: bool,
     error: Option<Error>,
     is_stopping: bool,
@@ -95,7 +95,7 @@ impl VolumeState {
         self.lock().error.as_ref().map(Error::duplicate)
     }
 
-    /// Fails once nothing may be written any more.
+    /// Fails after an error or a stop.
     pub fn check(&self) -> Result<()> {
         match self.is_over.load(Ordering::Relaxed) {
             true => self.lock().check(),
@@ -103,8 +103,8 @@ impl VolumeState {
         }
     }
 
-    /// Wakes the flusher after a write of `bytes`, if it has reason to act. Where much is dirty it
-    /// waits for its turn, and while too much is; `dirty` returns how much.
+    /// Wakes the flusher after a write of `bytes`, if it should act. Waits for the writer's turn
+    /// while much is dirty, and while the limit is exceeded; `dirty` returns the dirty bytes.
     pub fn wrote(
         &self,
         bytes: u64,
@@ -162,7 +162,7 @@ impl VolumeState {
         ended.and(failure.map_or(Ok(()), Err))
     }
 
-    /// Stores the reason why all syncs up to this one fail that have not ended yet.
+    /// Stores the error for all unfinished syncs up to this one.
     pub(crate) fn fail_syncs(&self, up_to: u64, error: &Error) {
         let mut inner = self.lock();
         let not_done = inner.syncs_done + 1..=up_to;
@@ -173,8 +173,7 @@ impl VolumeState {
 
     pub fn wait_idle(&self) -> Result<()> {
         let mut inner = self.lock();
-        // The flusher has to look once more: it may not have seen what was written before this
-        // call.
+        // The flusher has to check again: it may have missed writes before this call.
         inner.is_clean = false;
         inner.has_work = true;
         self.work.notify_one();
@@ -185,8 +184,7 @@ impl VolumeState {
         Ok(())
     }
 
-    /// Announces a caller that wants the flusher: the thread leaves it alone after the present
-    /// batch.
+    /// Announces a caller that needs the flusher: the thread releases it after the current batch.
     pub fn enter(&self) {
         self.lock().leases += 1;
     }
@@ -201,7 +199,7 @@ impl VolumeState {
         self.work.notify_one();
     }
 
-    /// Announces work that a thread has found which does not have the flusher.
+    /// Announces work found by a thread that does not have the flusher.
     pub(crate) fn found_work(&self) {
         self.lock().has_work = true;
         self.work.notify_one();
@@ -214,8 +212,7 @@ impl VolumeState {
         self.done.notify_all();
     }
 
-    /// Waits for the next task.
-    /// `look` gets whether there may be pending work.
+    /// Waits for the next task. `look` gets whether there may be pending work.
     pub fn next(&self, mut look: impl FnMut(bool) -> FlusherInputs) -> FlusherTask {
         let mut inner = self.lock();
         loop {
@@ -240,12 +237,12 @@ impl VolumeState {
         }
     }
 
-    /// Takes note of bytes that the flusher put on the members in so much time.
+    /// Records bytes that the flusher wrote to the members, and the time for it.
     pub fn drained(&self, bytes: u64, took: Duration) {
         self.lock().pace.drained(bytes, took);
     }
 
-    /// Records the outcome of a task, and whether there may be work now.
+    /// Records the result of a task, and whether there may be work now.
     pub fn did(&self, task: FlusherTask, result: Result<()>, has_work: bool) {
         let mut inner = self.lock();
         inner.is_working = false;
@@ -281,13 +278,13 @@ impl Inner {
         }
     }
 
-    /// The next task, or the time to wait for one; `None`: until there is a notification, of a
-    /// write, a sync, a caller that has used the flusher, or a block that was found damaged.
+    /// The next task, or the time to wait for one; `None`: until a notification about a write, a
+    /// sync, the end of a caller's use, or a damaged block.
     fn decide(&self, mut inputs: FlusherInputs) -> Result<FlusherTask, Option<Duration>> {
         if self.is_stopping {
             return Ok(FlusherTask::End);
         }
-        // A caller that uses the flusher holds it anyway; after an error only a caller can help.
+        // A caller that uses the flusher holds it; after an error only a caller can help.
         if self.leases > 0 || self.error.is_some() {
             return Err(None);
         }

@@ -1,19 +1,19 @@
 //! The pace of writers: pure, so that tables test it.
 //!
-//! Up to half of the limit of dirty bytes writers wait for nothing. From there on they are slowed
-//! down in proportion, so that they take what the members take before the limit stops them all: at
-//! half of it they may write twice as fast as the members do, at five sixths as fast, at the limit
-//! half as fast. Writers share the rate: each gets a turn, one behind the other.
+//! Below half of the limit of dirty bytes writers do not wait. Above it they are slowed down in
+//! proportion, so that they match the rate of the members before the limit stops them all: at half
+//! of it they may write twice as fast as the members do, at five sixths as fast, at the limit half
+//! as fast. Writers share the rate: each gets a turn, one after the other.
 //!
-//! Invariant: a writer waits for no turn that is further away than [`TURN_MOST`], so that a rate
-//! that was measured wrong costs little.
+//! Invariant: a writer waits for no turn that is further away than [`TURN_MOST`], so that a wrong
+//! measurement costs little.
 
 use std::time::Duration;
 
 /// The longest that a writer waits for its turn.
 const TURN_MOST: Duration = Duration::from_millis(200);
-/// A turn that is not further away is not waited for: a thread that sleeps and wakes for each small
-/// write costs more than the write.
+/// A writer does not wait for a turn within this time: sleeping and waking for each small write
+/// costs more than the write.
 const TURN_LEAST: Duration = Duration::from_millis(2);
 /// Weight of the newest task in the rate.
 const NEWEST: f64 = 0.25;
@@ -23,14 +23,14 @@ const TELLING_BYTES: u64 = 64 << 10;
 /// The rate of the members, and the turns of writers.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct WriterPace {
-    /// Bytes per second that the flusher puts on the members; 0 while that is unknown.
+    /// Bytes per second that the flusher writes to the members; 0 while unknown.
     rate: f64,
     /// The end of the last turn.
     turns_end: Duration,
 }
 
 impl WriterPace {
-    /// Takes note of bytes that the flusher put on the members in so much time.
+    /// Records bytes that the flusher wrote to the members, and the time for it.
     pub fn drained(&mut self, bytes: u64, took: Duration) {
         if bytes < TELLING_BYTES || took.is_zero() {
             return;
@@ -55,13 +55,13 @@ impl WriterPace {
     }
 }
 
-/// Whether writers are paced at all with so much dirty.
+/// Whether writers are paced with this many dirty bytes.
 pub(super) fn is_paced(dirty: u64, limit: u64) -> bool {
     dirty > limit / 2
 }
 
-/// How much faster writers may be than the members, with so much dirty; `None`: as fast as they
-/// can.
+/// How much faster than the members writers may be with this many dirty bytes; `None`: without
+/// limit.
 fn speed_up(dirty: u64, limit: u64) -> Option<f64> {
     if !is_paced(dirty, limit) {
         return None;
