@@ -25,7 +25,7 @@ use crate::limits::GAPS_WAITING;
 pub use arena::Arena;
 use arrivals::Arrivals;
 pub use beginning::{InputBeginning, TakeZero};
-use checked::{AtomicBool, AtomicI64, AtomicU64, GIVES_BACK, Ordering, SHOWS, Touches};
+use checked::{AtomicBool, AtomicI64, AtomicU64, Ordering, SHOWS, Touches};
 pub use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
@@ -440,7 +440,7 @@ impl RingConsumer {
     pub fn take(&mut self, bytes: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
         debug_assert!(tail + bytes <= self.ring.head.0.load(Ordering::Relaxed), "it was put in");
-        self.tail().store(tail + bytes, GIVES_BACK);
+        self.tail().store(tail + bytes, Ordering::Release);
     }
 
     /// Goes past the gap that was found.

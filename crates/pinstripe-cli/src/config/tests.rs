@@ -52,7 +52,7 @@ fn prices_are_found_by_the_endpoint_and_have_one_currency() {
         ("put = -1", "a number from 0"),
         ("put = 'cheap'", "a number from 0"),
         ("put = nan", "a number from 0"),
-        ("put = 1e12", "no price"),
+        ("put = 1e12", "not a price"),
         ("endpoint = 'near'", "a URL"),
         ("puts = 1", "the nearest known key is 'put'"),
     ] {

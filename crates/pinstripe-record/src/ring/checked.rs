@@ -18,9 +18,6 @@ pub(super) use std::{
 /// find that.
 pub(super) const SHOWS: Ordering =
     if cfg!(planted = "head") { Ordering::Relaxed } else { Ordering::Release };
-/// How a consumer gives bytes back to the producer. With `planted="tail"` it is wrong.
-pub(super) const GIVES_BACK: Ordering =
-    if cfg!(planted = "tail") { Ordering::Relaxed } else { Ordering::Release };
 
 /// The bytes of a ring, as loom sees them.
 #[cfg(loom)]
