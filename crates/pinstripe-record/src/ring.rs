@@ -265,7 +265,10 @@ impl RingProducer {
         debug_assert!(free <= ring.size, "no consumer is more than a ring behind");
         debug_assert_eq!(bytes.len() as u64 % ring.frame_bytes, 0, "frames are whole");
         let fits = (bytes.len() as u64).min(free - free % ring.frame_bytes);
-        debug_assert!(fits <= free && fits % ring.frame_bytes == 0, "what fits is whole frames");
+        debug_assert!(
+            fits <= free && fits.is_multiple_of(ring.frame_bytes),
+            "what fits is whole frames"
+        );
         self.copy(head, &bytes[..fits as usize]);
         let fill = ring.size - free + fits;
         if fill > ring.peak.load(Ordering::Relaxed) {
