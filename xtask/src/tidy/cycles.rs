@@ -28,8 +28,25 @@ enum Target {
 struct Module<'a> {
     file: &'a Scanned,
     paths: Vec<Path>,
+    /// What a `use` names, by the name that the file uses for it.
+    used: BTreeMap<String, Vec<String>>,
+    /// The modules whose items a `use` takes with `*`.
+    globs: Vec<Vec<String>>,
     /// The names of its items.
     declared: BTreeSet<String>,
+}
+
+impl<'a> Module<'a> {
+    fn of(file: &'a Scanned, paths: Vec<Path>, declared: BTreeSet<String>) -> Self {
+        let (mut used, mut globs) = (BTreeMap::new(), Vec::new());
+        for path in paths.iter().filter(|path| path.is_use) {
+            match path.names.split_last() {
+                Some((last, module)) if last == "*" => globs.push(module.to_vec()),
+                _ => _ = used.entry(path.alias.clone()).or_insert_with(|| path.names.clone()),
+            }
+        }
+        Module { file, paths, used, globs, declared }
+    }
 }
 
 /// The files of one crate by their modules.
@@ -44,7 +61,7 @@ pub fn check(scanned: &[Scanned], most: usize, largest: usize) -> Vec<Finding> {
     for file in scanned {
         if let Some((folder, inner)) = file.path.split_once("/src/") {
             let code = &file.source.product;
-            let module = Module { file, paths: paths(code), declared: declared(code) };
+            let module = Module::of(file, paths(code), declared(code));
             crates.entry(folder).or_default().insert(module_of(inner), module);
         }
     }
@@ -129,11 +146,9 @@ fn resolve(modules: &Modules, from: &[String], names: &[String], depth: usize) -
         }
         let module = modules.get(&here)?;
         let rest: Vec<String> = names.cloned().collect();
-        let known = module.paths.iter().find(|it| it.is_use && it.alias == *name);
-        if let Some(known) =
-            known.filter(|it| depth < MOST_REEXPORTS && it.names != [name.as_str()])
-        {
-            let way = [known.names.as_slice(), &rest].concat();
+        let known = module.used.get(name);
+        if let Some(known) = known.filter(|it| depth < MOST_REEXPORTS && **it != [name.as_str()]) {
+            let way = [known.as_slice(), &rest].concat();
             return resolve(modules, &here, &way, depth + 1);
         }
         return is_rooted.then(|| Target::Item(declaring(modules, here, name, depth)));
@@ -147,8 +162,7 @@ fn declaring(modules: &Modules, here: Vec<String>, name: &str, depth: usize) -> 
     if depth >= MOST_REEXPORTS || declares(&modules[&here]) {
         return here;
     }
-    for glob in modules[&here].paths.iter().filter(|it| it.is_use && it.alias == "*") {
-        let module = &glob.names[..glob.names.len() - 1];
+    for module in &modules[&here].globs {
         if let Some(Target::Module(below)) = resolve(modules, &here, module, depth + 1)
             && modules.get(&below).is_some_and(declares)
         {

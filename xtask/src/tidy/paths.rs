@@ -27,10 +27,14 @@ pub fn paths(code: &[u8]) -> Vec<Path> {
     let mut at = 0;
     while at < code.len() {
         let word = word_at(code, at);
+        if word.is_empty() {
+            at += 1;
+            continue;
+        }
         let after = skip_blanks(code, at + word.len());
         let is_use = word == "use" && code.get(after) != Some(&b'<');
-        if word.is_empty() || !is_use && skip_colons(code, after).is_none() {
-            at += word.len().max(1);
+        if !is_use && skip_colons(code, after).is_none() {
+            at += word.len();
             continue;
         }
         let mut found = Vec::new();
