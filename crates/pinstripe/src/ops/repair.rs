@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use super::carried::Carried;
 use super::copies::Copies;
 use super::init::refuse_disk;
-use super::member::rewrite_short_packs;
 use super::mender::{Done, Mender};
 use super::strays;
 use crate::pipeline::limits::Limits;
@@ -99,7 +98,7 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
         // step does the store count both as missing.
         Some((number, _)) => {
             store.retire(&claim, *number)?;
-            rewrite_short_packs(store, &options.limits, monitor)?;
+            anew::rewrite_short_packs(store, &options.limits, monitor)?;
         }
         // Without the keys no label can be made that a store with MACs accepts.
         None if store.lacks_macs() => {}

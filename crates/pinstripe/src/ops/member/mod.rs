@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 pub use add::{Added, add};
 pub use merge::{Brought, merge};
 pub use rebalance::{MemberShare, Rebalanced, rebalance};
-pub(super) use remove::rewrite_short_packs;
 pub use remove::{RemoveOutcome, remove};
 pub use replace::{Replaced, replace};
 

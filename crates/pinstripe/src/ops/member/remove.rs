@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use super::plan::{self, Emptied};
 use super::{Moved, carry, finish_retiring, set_state, survey, takers, width_of};
 use crate::ops::gc;
-use crate::ops::repair::{self, RepairOutcome};
+use crate::ops::repair::{self, RepairOutcome, anew};
 use crate::pipeline::limits::Limits;
-use crate::store::index::{Index, Pack};
+use crate::store::index::Index;
 use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
@@ -67,7 +67,7 @@ pub fn remove(
     monitor.set_total(moves.iter().map(|it| it.bytes).sum(), moves.len() as u64);
     let moved = empty(store, &claim, number, None, limits, monitor)?;
     take_over_objects(store, monitor)?;
-    rewrite_short_packs(store, limits, monitor)?;
+    anew::rewrite_short_packs(store, limits, monitor)?;
     store.retire(&claim, number)?;
     Ok(RemoveOutcome { moved, members })
 }
@@ -176,35 +176,6 @@ fn lay_anew(store: &Store, stuck: &[ExtentName], limits: &Limits, monitor: &Moni
             index.merge(merge, &|| false)?;
         }
         index.remove_redundant()?;
-    }
-    Ok(())
-}
-
-/// Rewrites packs that lack an extent and span more members than remain, so that no member can take
-/// it. A failure is a warning: gc does the same later.
-pub(in crate::ops) fn rewrite_short_packs(
-    store: &Store,
-    limits: &Limits,
-    monitor: &Monitor,
-) -> Result<()> {
-    // An absent member may have the extent.
-    if store.is_locked() || store.absent().next().is_some() {
-        return Ok(());
-    }
-    let index = Index::load(store, monitor)?;
-    let members = takers(store).members.len();
-    let is_counted = |pack: &Pack| pack.is_reliable() && !pack.is_condemned();
-    let packs = index.packs();
-    let short = packs.iter().filter(|(_, it)| is_counted(it) && it.is_short_for(members));
-    let short: HashSet<SetId> = short.map(|(_, pack)| pack.set).collect();
-    if short.is_empty() {
-        return Ok(());
-    }
-    drop(index);
-    if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
-        let advice = "packs with too few extents for the remaining members stay as they are; run \
-                      'pinstripe gc' to rewrite them";
-        monitor.warning("packs", error.advice(advice));
     }
     Ok(())
 }

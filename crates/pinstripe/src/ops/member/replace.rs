@@ -7,7 +7,7 @@ use std::path::Path;
 use super::super::mender::{lay, open_slot, salvage};
 use super::super::repair::{Unmended, anew};
 use super::add::assign_slot;
-use super::{Moved, carry, finish_retiring, remove, rewrite_short_packs, survey};
+use super::{Moved, carry, finish_retiring, remove, survey};
 use crate::ops::init::refuse_disk;
 use crate::pipeline::limits::Limits;
 use crate::store::index::indexed_sets;
@@ -82,7 +82,7 @@ pub fn replace(
     let lost = rebuild(store, &claim, (number, new), limits, monitor, &mut replaced)?;
     store.retire(&claim, number)?;
     // A backup that knew both members may have spread packs over them, and one of the two is gone.
-    rewrite_short_packs(store, limits, monitor)?;
+    anew::rewrite_short_packs(store, limits, monitor)?;
     let settled = anew::settle(store, lost, *limits, monitor)?;
     replaced.lost_extents = settled.lost_extents;
     replaced.given_up_chunks = settled.given_up_chunks;

@@ -1,5 +1,5 @@
-//! Packs that parity cannot repair, and pages that lack their second copy: rewritten, as gc does
-//! it.
+//! Packs that parity cannot repair, packs that span more members than remain, and pages that lack
+//! their second copy: rewritten, as gc does it.
 //!
 //! The readable data of such a pack is written into new packs. A chunk that nothing can bring back
 //! is *given up*: the new packs do not have it, so that the store no longer counts it as stored,
@@ -21,7 +21,7 @@ use crate::ops::check::{
 };
 use crate::ops::gc;
 use crate::pipeline::limits::Limits;
-use crate::store::index::{self, Index};
+use crate::store::index::{self, Index, Pack};
 use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::{Store, page_copies};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -77,6 +77,35 @@ pub(in crate::ops) fn settle(
         }
     }
     Ok(settled)
+}
+
+/// Rewrites packs that lack an extent and span more members than remain, so that no member can take
+/// it. A failure is a warning: gc does the same later.
+pub(in crate::ops) fn rewrite_short_packs(
+    store: &Store,
+    limits: &Limits,
+    monitor: &Monitor,
+) -> Result<()> {
+    // An absent member may have the extent.
+    if store.is_locked() || store.absent().next().is_some() {
+        return Ok(());
+    }
+    let index = Index::load(store, monitor)?;
+    let members = store.takers().iter().flatten().count();
+    let is_counted = |pack: &Pack| pack.is_reliable() && !pack.is_condemned();
+    let packs = index.packs();
+    let short = packs.iter().filter(|(_, it)| is_counted(it) && it.is_short_for(members));
+    let short: HashSet<SetId> = short.map(|(_, pack)| pack.set).collect();
+    if short.is_empty() {
+        return Ok(());
+    }
+    drop(index);
+    if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
+        let advice = "packs with too few extents for the remaining members stay as they are; run \
+                      'pinstripe gc' to rewrite them";
+        monitor.warning("packs", error.advice(advice));
+    }
+    Ok(())
 }
 
 const GIVEN_UP: &str = "the rest of the pack was rewritten; back up again: data that the sources \
