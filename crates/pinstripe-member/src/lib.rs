@@ -249,7 +249,7 @@ pub trait Member: Send + Sync {
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool;
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
     fn len(&self, name: ExtentName) -> Result<u64>;
-    /// Every sealed extent of a room with its length, in name order. Strangers are skipped.
+    /// Every sealed extent of a room with its length, in name order. Other names are skipped.
     fn list(&self, room: Room) -> Result<Vec<([u8; 16], u64)>>;
     /// Removes an extent; not an error if it is missing.
     fn delete(&self, name: ExtentName) -> Result<()>;

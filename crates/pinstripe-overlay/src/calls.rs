@@ -56,7 +56,7 @@ impl CallPool {
     /// Has a thread make a call, and waits for its answer.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] when there is none by the deadline.
+    /// [`Kind::Unanswered`] if the call does not return by the deadline.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,

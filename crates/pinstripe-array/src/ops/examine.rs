@@ -31,7 +31,7 @@ pub enum FoundSuperblock {
 /// Reads the superblock of a device, which may be in use.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if there is none, with the content found instead; [`Kind::Corrupt`] and
+/// [`Kind::NotFound`] without a superblock, with the content found instead; [`Kind::Corrupt`] and
 /// [`Kind::Unsupported`] for an unreadable one; those of the device.
 pub fn examine(path: &Path) -> Result<Examined> {
     let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;

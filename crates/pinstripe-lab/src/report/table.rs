@@ -128,7 +128,7 @@ fn row(panel: &Panel, member: &Member, at: usize) -> Markup {
     }
 }
 
-/// The median of the valid runs; if there are none, that of the others, in brackets.
+/// Returns the median of the valid runs; without valid runs that of the others, in brackets.
 fn median(member: &Member) -> Markup {
     let all: Vec<f64> = member.variant.runs.iter().map(|run| run.measured.value).collect();
     match (member.value, stats::median(&all)) {

@@ -182,7 +182,7 @@ impl Owned {
         };
         let (cells, rows) = (open(name.cells(dir))?, open(name.rows(dir))?);
         if let Err(errno) = rustix::fs::flock(&rows, FlockOperation::NonBlockingLockExclusive) {
-            // Nobody adopts a segment without a header: it would only take a name.
+            // No process adopts a segment without a header: it would only occupy a name.
             for path in [name.rows(dir), name.cells(dir)] {
                 let _ = std::fs::remove_file(path);
             }

@@ -318,8 +318,7 @@ fn opened_for_short_reads(file: BorrowedFd<'_>) -> Option<File> {
     Some(again.into())
 }
 
-/// Whether a file is on a file system of this machine: there is no server that could delay a call,
-/// only the disk.
+/// Whether a file is on a local file system: only the disk can delay a call, not a server.
 fn is_local(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u64 as u32)))
 }

@@ -1,7 +1,7 @@
 //! Sound cards, and all else that ALSA calls a PCM device.
 //!
 //! A device is opened without blocking and awaited with a deadline, so that a device that hangs
-//! blocks nobody. A failure is returned as a [`CardTrouble`]: the users of the card decide how to
+//! blocks no thread. A failure is returned as a [`CardTrouble`]: the users of the card decide how to
 //! react, behind the seam [`SoundCard`], at which tests let cards fail.
 
 mod library;

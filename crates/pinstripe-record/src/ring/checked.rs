@@ -1,4 +1,4 @@
-//! The atomics of a ring, and who touches which of its bytes. `cargo xtask soak loom` builds this with
+//! The atomics of a ring, and which thread accesses which of its bytes. `cargo xtask soak loom` builds this with
 //! loom, which tries the orders in which threads may see each other's writes, and finds two threads
 //! that touch a byte at once. Elsewhere the atomics are those of the standard library, and
 //! [`Touches`] is empty.

@@ -63,8 +63,8 @@ impl SetReader {
         store: StoreId,
         set: SetId,
     ) -> Result<Self> {
-        // Any sound trailer will do; if there is none, the gravest error is the most useful: "not
-        // found" must not hide "newer version".
+        // Returns the first sound trailer, or else the gravest error: "not found" must not hide
+        // "newer version".
         let mut worst: Option<Error> = None;
         for (number, member) in turns(members, set) {
             match read_trailer(member.as_ref(), name, store, set) {

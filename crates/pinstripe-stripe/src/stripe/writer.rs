@@ -110,7 +110,7 @@ impl SetWriter {
         Ok(())
     }
 
-    /// Ends the run; `index` is the range of the record index in it, or empty if there is none.
+    /// Ends the run. `index` is the range of the record index in it; empty without an index.
     ///
     /// # Errors
     /// Those of the sink; [`Kind::Usage`] when the index lies outside of the run.

@@ -43,7 +43,7 @@ use pinstripe_member::format::meta::{FileKind, Metadata, Time};
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::{Removal, Strangers, WantedNames};
+pub use remove::{Removal, WantedNames};
 pub use root::RemovedCount;
 
 use apply_metadata::Handle;

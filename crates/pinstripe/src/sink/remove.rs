@@ -38,7 +38,7 @@ pub type WantedNames = HashMap<Vec<u8>, bool>;
 
 /// The entries of a directory of the target that the snapshot lacks.
 #[derive(Debug, Default)]
-pub struct Strangers {
+pub(crate) struct Strangers {
     /// The names that the snapshot lacks.
     pub extra: Vec<Vec<u8>>,
     /// The names of directories where the snapshot has something else.
@@ -52,7 +52,7 @@ impl TreeSink {
     ///
     /// # Errors
     /// As the system says.
-    pub fn strangers(&self, path: &[u8], wanted: &WantedNames) -> Result<Strangers> {
+    pub(crate) fn strangers(&self, path: &[u8], wanted: &WantedNames) -> Result<Strangers> {
         let root = &self.root;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = match root.open(path, flags, Mode::empty()) {

@@ -120,7 +120,7 @@ impl KnobValue {
                 volume.with(|it| it.rules.rmw = level);
                 Ok(())
             }
-            // The other knobs concern background work, and there is none here.
+            // The other knobs concern background work, which this case does not run.
             _ => Ok(()),
         }
     }
