@@ -11,8 +11,8 @@ use pinstripe_member::format::forgotten::Mark;
 use pinstripe_member::format::gc::{DeletionStep, GcObject};
 use pinstripe_member::{ExtentName, Room};
 
-use super::Store;
 use super::objects::{Belief, Quorum};
+use super::{Store, deletion};
 
 /// The generation that holds of each marked snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -64,7 +64,7 @@ impl Marks {
 
 /// Reads all marks, each from any member with a sound copy. A mark without a sound copy counts as
 /// *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark *kept*
-/// counts on one member, and a mark *forgotten* by votes.
+/// counts on one member, and a mark *forgotten* by votes or by a list of what is being deleted.
 ///
 /// # Errors
 /// As [`Store::objects`].
@@ -82,6 +82,9 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     }
     for mark in found.few.into_values().flatten().filter(Mark::counts_on_one) {
         marks.add(mark.snapshot, mark.generation);
+    }
+    for (snapshot, generation) in deletion::reaped_marks(store, quorum)? {
+        marks.add(snapshot, generation);
     }
     let unsound = found.unsound.into_iter().map(|(name, _)| name);
     taken.extend(unsound.chain(found.doubtful).map(|name| (name, true)));

@@ -380,7 +380,7 @@ pub(super) const OPENING: [Glance; 7] = [
     Glance::of(Room::Snapshots, 1),
     Glance::of(Room::Forgotten, 1),
     Glance::maybe(Room::Checkpoints, 1),
-    Glance::of(Room::Gc, 5),
+    Glance::of(Room::Gc, 6),
     Glance { again: true, ..Glance::maybe(Room::Index, 1) },
     Glance::maybe(Room::Packs, 1),
 ];

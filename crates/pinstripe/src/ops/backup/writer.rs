@@ -20,7 +20,7 @@ const BEGINNING: [Glance; 6] = [
     Glance::of(Room::Keys, 3),
     Glance::maybe(Room::Snapshots, 0),
     Glance::of(Room::Forgotten, 1),
-    Glance::of(Room::Gc, 4),
+    Glance::of(Room::Gc, 5),
     Glance::of(Room::Index, 2),
     Glance::maybe(Room::Packs, 1),
 ];

@@ -73,7 +73,7 @@ const CHECKED: [Glance; 11] = [
     Glance::of(Room::Keys, 4),
     Glance::of(Room::Sessions, 4),
     Glance::of(Room::Forgotten, 8),
-    Glance::of(Room::Gc, 16),
+    Glance::of(Room::Gc, 20),
     Glance::of(Room::Checkpoints, 4),
     Glance::of(Room::Scrub, 4),
     Glance::of(Room::Strays, 2),

@@ -267,6 +267,18 @@ pub(super) fn leave_out_dead(
     Ok(())
 }
 
+/// Returns the snapshots that are being deleted, each with the generation of its mark. A collector
+/// lists only snapshots with a mark that counts, so the list proves the mark while the members that
+/// have it are absent.
+///
+/// # Errors
+/// As [`Store::objects`].
+pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(SnapshotId, u32)>> {
+    let found = found(store, quorum)?;
+    let cases = cases(found.sound, found.few);
+    Ok(cases.reaping().flat_map(|lists| lists.snapshots.iter().copied()).collect())
+}
+
 /// Returns the packs that are deleted or being deleted, as far as they can be read: their absence
 /// is not a loss.
 ///

@@ -477,3 +477,20 @@ fn the_directory_of_a_member_that_left_does_not_count_as_the_member() {
     let away = Scene { killed: 1, ..scene(Trouble::Away { member: 7 }, &acts) };
     holds(2052308, shape(3, 1, true), vec![away]);
 }
+
+/// A snapshot was forgotten while a member was away, and a gc was killed amid its deletion. With one
+/// of the members that had the mark away, the mark did not count and the snapshot was listed again.
+#[test]
+fn a_snapshot_that_is_being_deleted_stays_forgotten_without_its_mark() {
+    let acts = [
+        act(Verb::ReplaceLiving, 5727291361420875356, 0),
+        act(Verb::Forget, 18193105022175465412, 0),
+    ];
+    let end = End::PowerCut(Cut { after: 77, room: None }, 13015414877729426302);
+    let gc = scene(Trouble::Nothing, &[act(Verb::Gc, 6795099639835355812, 0)]);
+    let scenes = vec![
+        Scene { killed: 1, ..scene(Trouble::Away { member: 6 }, &acts) },
+        Scene { end, ..gc },
+    ];
+    holds(3008470, shape(3, 1, false), scenes);
+}
