@@ -96,6 +96,7 @@ impl Attempts {
             }
             return Err(fault);
         }
+        debug_assert!(fault.is_transient(), "no other failure is sent again");
         let until = clock::monotonic() + asked_for + jittered(self.pause);
         loop {
             // A throttling endpoint is alive: report the throttling, not a timeout.
@@ -109,6 +110,7 @@ impl Attempts {
             tokio::time::sleep(left.min(SIGN)).await;
         }
         self.pause = longer(self.pause);
+        debug_assert!(self.pause <= PAUSE_MAX, "each pause ends");
         endpoint.counters.retried();
         Ok(())
     }

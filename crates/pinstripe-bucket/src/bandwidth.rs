@@ -55,6 +55,7 @@ impl RateLimit {
         let takes = Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST);
         let mut free_at = self.free_at.lock();
         let begins = free_at.map_or(now, |free_at| free_at.max(now));
+        debug_assert!(begins >= now, "no time before now is reserved");
         *free_at = begins.checked_add(takes);
         begins.saturating_duration_since(now)
     }

@@ -86,6 +86,7 @@ impl Blocks {
             return None;
         }
         let blocks: Vec<_> = wanted.clone().map(|at| state.block(extent, at, &fetch)).collect();
+        debug_assert!(!blocks.is_empty(), "a read spans one block at least");
         if let Some(end) = track.extent_bytes.filter(|_| track.run >= RUN_MIN) {
             let next = wanted.end() + 1;
             let ahead = next..next + track.run.min(state.ahead_max());
@@ -135,6 +136,7 @@ impl State {
                 self.tracks.remove(&oldest);
             }
         }
+        debug_assert!(self.tracks.len() <= TRACKS_MAX, "few tracks are held");
         track
     }
 
@@ -156,6 +158,8 @@ impl State {
                 self.blocks.remove(&oldest);
             }
         }
+        debug_assert!(self.blocks.len() <= BLOCKS_MAX, "few blocks are held");
+        debug_assert!(self.blocks.contains_key(&(extent, at)), "the newest block is kept");
         block
     }
 }

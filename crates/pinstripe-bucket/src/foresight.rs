@@ -167,6 +167,7 @@ impl Foresight {
         let round = self.current()?;
         let is_first = round.take(room)?;
         let seen = runtime.block_on(round.seen.clone())?;
+        debug_assert!(round.asks(room), "the verb announced this listing");
         let listing = if is_first {
             seen.rooms.get(&room)?.iter().map(|entry| (entry.id, entry.bytes)).collect()
         } else {
@@ -298,6 +299,7 @@ impl Known {
         }
         let kept =
             entry.tag.as_ref().and_then(|tag| asker.kept.get(&asker.place, name, tag, entry.bytes));
+        debug_assert!(entry.bytes > 0, "an empty object has no bytes to fetch");
         let fetching = match kept {
             Some(kept) => ready(Some(Arc::new(kept))).boxed().shared(),
             None => begin(asker, name, entry.bytes),
@@ -348,6 +350,7 @@ fn entry(asker: &Asker, room: Room, meta: &ObjectMeta) -> Option<Entry> {
 fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.sort_unstable_by_key(|entry| (entry.id, entry.bytes));
     entries.dedup_by_key(|entry| entry.id);
+    debug_assert!(entries.is_sorted_by_key(|entry| entry.id), "in the order of ids");
     entries
 }
 

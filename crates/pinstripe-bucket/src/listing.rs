@@ -126,6 +126,7 @@ impl Session {
                 let objects = page.result.objects;
                 seen += objects.len();
                 kept.extend(objects.iter().filter_map(keep));
+                debug_assert!(kept.len() <= seen, "each key is kept once");
                 next = page.page_token;
                 if next.is_none() || seen >= most {
                     self.good_answer();

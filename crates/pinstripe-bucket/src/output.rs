@@ -30,7 +30,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Caps, Device, end_within, too_short, write_parts};
 use tokio::runtime::Runtime;
 
-use self::layout::{BYTES_MAX, name, number, object_of, parts, range_of};
+use self::layout::{BYTES_MAX, full_bytes, name, number, object_of, parts, range_of};
 use crate::fault::Fault;
 use crate::key;
 use crate::listing::LIST_MAX;
@@ -83,6 +83,12 @@ struct Segment {
     is_being_sent: bool,
 }
 
+impl State {
+    fn is_being_sent(&self, number: u64) -> bool {
+        self.open.get(&number).is_some_and(|segment| segment.is_being_sent)
+    }
+}
+
 impl BucketOutput {
     /// Lists the objects below a prefix.
     ///
@@ -112,7 +118,7 @@ impl BucketOutput {
         }));
         let mut stored = BTreeMap::new();
         for (number, key, bytes) in found.map_err(|fault| self.failed(&fault, "list", ""))? {
-            let number = number.filter(|it| bytes <= range_of(*it).end - range_of(*it).start);
+            let number = number.filter(|it| bytes <= full_bytes(*it));
             let Some(number) = number else {
                 return Err(Error::new(
                     Kind::Refused,
@@ -198,8 +204,10 @@ impl BucketOutput {
         let is_ours = state.stored.contains_key(&number);
         drop(state);
         let (many, payload) = (bytes.len() as u64, PutPayload::from(bytes));
+        debug_assert!(many <= full_bytes(number), "a segment has one object");
         let put = self.runtime.block_on(self.put(number, &payload, is_ours));
         let mut state = self.state.lock();
+        debug_assert!(state.is_being_sent(number), "one thread at a time sends a segment");
         if let Some(segment) = state.open.get_mut(&number) {
             segment.is_being_sent = false;
             segment.is_dirty |= put.is_err();
@@ -235,9 +243,11 @@ impl BucketOutput {
     }
 
     fn write_part(&self, number: u64, range: Range<usize>, bytes: &[u8]) -> Result<()> {
-        let full = range_of(number).end - range_of(number).start;
+        let full = full_bytes(number);
+        debug_assert!(range.end as u64 <= full, "a part is within its segment");
         let is_whole = bytes.len() as u64 == full;
         let mut state = self.load(self.state.lock(), number, is_whole)?;
+        debug_assert!(state.open.contains_key(&number), "the segment was loaded");
         state.epoch += 1;
         let at = range_of(number).start;
         state.blocks.retain(|(from, block)| {
@@ -301,6 +311,7 @@ impl BucketOutput {
                 while state.blocks.len() > BLOCKS_MAX {
                     state.blocks.pop_front();
                 }
+                debug_assert!(state.bytes >= at, "a block is within the output");
             }
         }
         Ok(())

@@ -47,6 +47,7 @@ impl Past {
             let entries = entries(&page, seen).ok_or_else(|| Fault::Odd(ODD.to_owned()))?;
             seen += entries.len();
             for entry in entries.into_iter().filter(|entry| entry.modified <= self.at) {
+                debug_assert!(entry.modified <= self.at, "later versions are not seen");
                 let rank = |entry: &Entry| (entry.modified, usize::MAX - entry.turn);
                 match newest.get(&entry.key) {
                     Some(other) if rank(other) >= rank(&entry) => {}

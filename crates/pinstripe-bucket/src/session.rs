@@ -184,6 +184,7 @@ impl Session {
         payload: &PutPayload,
         lock: Option<&Lock>,
     ) -> Result<Option<String>, Fault> {
+        debug_assert!(self.past.is_none(), "nothing is written to a past state");
         let load = Load::up(payload.content_length() as u64);
         let has_sent = AtomicBool::new(false);
         let is_looked_for = mode == PutMode::Create && payload.content_length() >= LONG_BYTES;

@@ -42,7 +42,7 @@ impl Tail {
         if in_head.is_some() {
             return in_head;
         }
-        let start = self.extent_bytes - self.bytes.len() as u64;
+        let start = self.extent_bytes.checked_sub(self.bytes.len() as u64)?;
         let from = usize::try_from(offset.checked_sub(start)?).ok()?;
         self.bytes.get(from..from.checked_add(wanted)?)
     }
@@ -83,8 +83,10 @@ impl Tails {
 
     /// Caches a tail, unless one was forgotten since `epoch`: it may belong to the previous extent.
     pub fn keep(&self, name: ExtentName, tail: Tail, epoch: u64) -> Arc<Tail> {
+        debug_assert!(has_tail(name), "only extents that never change are cached");
         let tail = Arc::new(tail);
         let mut kept = self.0.lock();
+        debug_assert!(epoch <= kept.epoch, "the epoch was read before the request");
         if kept.epoch != epoch {
             return tail;
         }
@@ -97,6 +99,7 @@ impl Tails {
                 kept.tails.remove(&oldest);
             }
         }
+        debug_assert!(kept.tails.len() <= TAILS_MAX, "few ends are kept");
         tail
     }
 

@@ -288,6 +288,7 @@ async fn refusal_body(body: HttpResponseBody) -> Bytes {
             break;
         }
     }
+    debug_assert!(whole.len() <= REFUSAL_MAX_BYTES, "each answer has a largest size");
     whole.freeze()
 }
 

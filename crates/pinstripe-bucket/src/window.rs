@@ -60,12 +60,14 @@ impl Window {
             return None;
         }
         state.in_flight += 1;
+        debug_assert!(state.in_flight <= state.limit, "no more are in flight than the window has");
         Some(Permit { window: self, halved: state.halved })
     }
 
     /// Records a good answer.
     pub fn widen(&self) {
         let mut state = self.state.lock();
+        debug_assert!((1..=MOST).contains(&state.limit), "a window has 1 to {MOST} requests");
         state.good += 1;
         if state.good >= state.limit && state.limit < MOST {
             (state.limit, state.good) = (state.limit + 1, 0);
@@ -78,6 +80,7 @@ impl Window {
     /// times.
     pub fn halve(&self, halved: u64) {
         let mut state = self.state.lock();
+        debug_assert!(halved <= state.halved, "a permit was given before this answer");
         if state.halved == halved {
             (state.limit, state.good) = ((state.limit / 2).max(1), 0);
             state.halved += 1;
@@ -92,7 +95,10 @@ impl Window {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.window.state.lock().in_flight -= 1;
+        let mut state = self.window.state.lock();
+        debug_assert!(state.in_flight > 0, "each permit is returned once");
+        state.in_flight -= 1;
+        drop(state);
         self.window.freed.notify_one();
     }
 }

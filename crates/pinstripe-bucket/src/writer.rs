@@ -95,6 +95,7 @@ impl BucketWriter {
         let (session, Some(Upload { id, parts, bytes })) = (&member.session, &*upload) else {
             return Ok(());
         };
+        debug_assert!(!parts.is_empty(), "an upload begins with its first part");
         member.runtime.block_on(async {
             if *replace == Replace::Never {
                 match session.len(key).await {
@@ -138,6 +139,7 @@ impl ExtentWriter for BucketWriter {
             let sent = self.send_part(part);
             sent.map_err(|fault| self.member.error(&fault, "write", &self.extent.path()))?;
         }
+        debug_assert!(self.bytes.len() <= WHOLE_MAX_BYTES, "memory is bounded");
         Ok(())
     }
 

@@ -28,6 +28,11 @@ pub(crate) fn range_of(number: u64) -> Range<u64> {
     }
 }
 
+/// The bytes of an object that is full.
+pub(crate) fn full_bytes(number: u64) -> u64 {
+    range_of(number).end - range_of(number).start
+}
+
 /// The part of a range in each object: its number, the range in it, and where that is in a buffer.
 pub fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
     let mut done = 0;
@@ -38,7 +43,9 @@ pub fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>
         }
         let at = offset + done as u64;
         let ((number, from), end) = (object_of(at), range_of(object_of(at).0).end);
+        debug_assert!(range_of(number).contains(&at), "the object has this byte");
         let many = left.min(end - at) as usize;
+        debug_assert!(many > 0, "each object takes a part");
         let part = (number, from as usize..from as usize + many, done..done + many);
         done += many;
         Some(part)
