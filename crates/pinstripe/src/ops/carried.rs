@@ -65,14 +65,21 @@ impl Carried {
         Ok(written)
     }
 
-    /// Writes on the new member the objects that others put after [`gather`](Self::gather) and
-    /// before the table named it; returns their number. The caller calls this once all labels name
+    /// Brings the new member up to date with what others did after [`gather`](Self::gather) and
+    /// before the table named it: writes the objects that they put, and removes the marks that they
+    /// removed. Returns the number of objects written. The caller calls this once all labels name
     /// the member: a process that puts a mark reads the table afterwards, so one of the two sees
     /// the other.
     ///
     /// # Errors
-    /// As [`Store::list`]; those of the member.
-    pub(crate) fn put_later_on(&self, store: &Store, new: usize) -> Result<u64> {
+    /// As [`Store::list`]; those of the members.
+    pub(crate) fn update(&self, store: &Store, new: usize) -> Result<u64> {
+        let written = self.put_later(store, new)?;
+        drop_marks(store, new)?;
+        Ok(written)
+    }
+
+    fn put_later(&self, store: &Store, new: usize) -> Result<u64> {
         let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(0) };
         let known: BTreeSet<_> = self.objects.iter().map(|(name, _)| *name).collect();
         let mut written = 0;
@@ -91,4 +98,18 @@ impl Carried {
         }
         Ok(written)
     }
+}
+
+/// Removes marks that no other member has. A process that opened the store before the new member
+/// joined removed them from the others.
+fn drop_marks(store: &Store, new: usize) -> Result<()> {
+    let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(()) };
+    for room in [Room::Forgotten, Room::Gc] {
+        for (id, holders) in store.list(room)? {
+            if holders == [new] {
+                member.delete(ExtentName::In(room, id))?;
+            }
+        }
+    }
+    member.sync()
 }

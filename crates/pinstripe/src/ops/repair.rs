@@ -77,10 +77,13 @@ pub struct RepairOutcome {
 pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Result<RepairOutcome> {
     let mut outcome = RepairOutcome::default();
     let claim = store.claim()?;
+    let mut replacement = None;
     store.sweep(monitor);
     drop_superseded(store, &claim, monitor)?;
     if let Some((number, place)) = &options.replace {
-        outcome.replaced_by = Some(assign_replacement(store, *number, place, options.same_disk)?);
+        let assigned = assign_replacement(store, *number, place, options.same_disk)?;
+        outcome.replaced_by = Some(assigned.0);
+        replacement = Some((*number, assigned));
     }
     // First what counts goes to every member: an object on too few members may be one that counts on
     // the others.
@@ -93,11 +96,12 @@ pub fn run(store: &mut Store, options: &RepairOptions, monitor: &Monitor) -> Res
     } else {
         index_runs(store, monitor, &mut outcome)?;
     }
-    match options.replace.as_ref() {
+    match replacement {
         // The others learn of the new member and of the old one's end by the same table: at no
         // step does the store count both as missing.
-        Some((number, _)) => {
-            store.retire(&claim, *number)?;
+        Some((number, (new, carried))) => {
+            store.retire(&claim, number)?;
+            outcome.repaired_objects += carried.update(store, new)?;
             anew::rewrite_short_packs(store, &options.limits, monitor)?;
         }
         // Without the keys no label can be made that a store with MACs accepts.
@@ -119,13 +123,13 @@ fn drop_superseded(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<()
     index::drop_superseded(store, Some(claim.session())).map(drop)
 }
 
-/// Puts a new, empty member on a slot.
+/// Puts a new, empty member on a slot. Returns its number, and the objects that it was given.
 fn assign_replacement(
     store: &mut Store,
     number: usize,
     place: &Path,
     same_disk: bool,
-) -> Result<usize> {
+) -> Result<(usize, Carried)> {
     let Some(member_slot) =
         store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
     else {
@@ -145,7 +149,7 @@ fn assign_replacement(
     if let Some(member) = store.member_slots[new].member.as_ref() {
         carried.put_on(&**member)?;
     }
-    Ok(new)
+    Ok((new, carried))
 }
 
 /// Copies small objects to members that lack them or have them damaged.

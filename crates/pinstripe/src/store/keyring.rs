@@ -311,10 +311,15 @@ impl Store {
     /// as good.
     fn put_everywhere(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {
         self.present().try_for_each(|(_, member)| match member.put(name, bytes) {
-            Err(error) if error.kind() == Kind::Exists => {
-                let is_same = read_small(&**member, name).is_ok_and(|there| there == bytes);
-                if is_same { Ok(()) } else { Err(error) }
-            }
+            Err(exists) if exists.kind() == Kind::Exists => match read_small(&**member, name) {
+                Ok(there) if there == bytes => Ok(()),
+                Ok(_) => Err(exists),
+                Err(error) if error.kind() == Kind::NotFound => {
+                    let what = "a key object is missing, although it was just written";
+                    Err(Error::new(Kind::Io, what).at(name.path()))
+                }
+                Err(error) => Err(error),
+            },
             put => put,
         })
     }

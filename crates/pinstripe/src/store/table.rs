@@ -26,9 +26,9 @@ use pinstripe_stripe::seal::{self, Voucher};
 pub(super) struct LabelsThere {
     /// The labels of this store.
     pub labels: Vec<Label>,
-    /// Members that had a label when the store was opened, and have none now: they have left. Where
-    /// labels vote, each has a vote of its own: the member that replaced it is not known here, and
-    /// cannot be counted.
+    /// Members that have left: they had a label when the store was opened and have none now, or their
+    /// last label says so and is not of a later table. Where labels vote, each has a vote of its own:
+    /// no later table is written on it.
     struck: Vec<usize>,
 }
 
@@ -282,8 +282,10 @@ impl Store {
             let label = self.label_there(member);
             let is_gone = label.as_ref().err().is_some_and(|it| it.kind() == Kind::NotFound);
             let is_struck = is_gone && self.member_slots[number].bad_label.is_none();
-            there.struck.extend(is_struck.then_some(number));
-            is_any_left |= !is_struck && !label.as_ref().is_ok_and(has_left);
+            let has_left = label.as_ref().is_ok_and(has_left);
+            let is_later = label.as_ref().is_ok_and(|it| it.table.replaces(&self.table));
+            there.struck.extend((is_struck || has_left && !is_later).then_some(number));
+            is_any_left |= !is_struck && !has_left;
             let is_ours = |label: &Label| label.config.store == self.config.store;
             there.labels.extend(label.ok().filter(is_ours));
         }

@@ -9,7 +9,6 @@ use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::label::{MEMBERS_MAX, MemberState};
-use pinstripe_member::{ExtentName, Room};
 
 /// The new member.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -66,24 +65,8 @@ pub(super) fn assign_slot(
     }
     repair::small_objects(store, monitor, &mut outcome)?;
     store.write_labels_with(claim)?;
-    outcome.repaired_objects += carried.put_later_on(store, number)?;
-    // A process that opened the store before did not know the new member: marks that it removed
-    // from the other members have to be removed here as well.
-    drop_marks(store, number)?;
+    outcome.repaired_objects += carried.update(store, number)?;
     Ok((number, outcome.repaired_objects))
-}
-
-/// Removes marks that no other member has, copied before one was taken back.
-fn drop_marks(store: &Store, new: usize) -> Result<()> {
-    let Some(member) = store.member_slots[new].member.as_ref() else { return Ok(()) };
-    for room in [Room::Forgotten, Room::Gc] {
-        for (id, holders) in store.list(room)? {
-            if holders == [new] {
-                member.delete(ExtentName::In(room, id))?;
-            }
-        }
-    }
-    member.sync()
 }
 
 /// The paths of the members, except the one at `place` itself.

@@ -488,9 +488,47 @@ fn a_snapshot_that_is_being_deleted_stays_forgotten_without_its_mark() {
     ];
     let end = End::PowerCut(Cut { after: 77, room: None }, 13015414877729426302);
     let gc = scene(Trouble::Nothing, &[act(Verb::Gc, 6795099639835355812, 0)]);
-    let scenes = vec![
-        Scene { killed: 1, ..scene(Trouble::Away { member: 6 }, &acts) },
-        Scene { end, ..gc },
-    ];
+    let scenes =
+        vec![Scene { killed: 1, ..scene(Trouble::Away { member: 6 }, &acts) }, Scene { end, ..gc }];
     holds(3008470, shape(3, 1, false), scenes);
+}
+
+/// A repair opened a plain store of one member while that member was being replaced. The later table
+/// was on the new member alone, which was no majority: the repair wrote the earlier table over it.
+#[test]
+fn a_repair_beside_a_replacement_of_the_only_member_keeps_the_new_table() {
+    let acts = [
+        act(Verb::Gc, 6048023025776751351, 0),
+        act(Verb::ReplaceDead, 7112362248162988715, 31),
+        act(Verb::Repair, 2216004125314702110, 189),
+    ];
+    holds(5013507, shape(1, 0, false), vec![scene(Trouble::Nothing, &acts)]);
+}
+
+/// A member became an older copy of itself when a rotation had put the new ring on it, and the error was
+/// "exists already".
+#[test]
+fn a_rotation_reports_the_member_that_failed_in_between() {
+    let acts = [
+        act(Verb::KeyRotate, 2205373017930878975, 0),
+        act(Verb::KeyRotate, 9894164630231042804, 0),
+        act(Verb::Backup, 8972798990568364128, 0),
+    ];
+    let stale = Trouble::Stale { member: 3, at: 114 };
+    holds(5019119, shape(3, 1, true), vec![Scene { killed: 1, ..scene(stale, &acts) }]);
+}
+
+/// An undelete during `repair --replace` put its mark on the one member of a mirror that was left. The
+/// new member did not get it, and lost the snapshot with the next member.
+#[test]
+fn a_mark_that_was_put_during_a_repair_with_replacement_is_on_the_new_member() {
+    let acts = [
+        act(Verb::RepairReplace, 6742919485740052414, 0),
+        act(Verb::Undelete, 14531403575202750334, 0),
+    ];
+    let scenes = vec![
+        Scene { killed: 1, ..scene(Trouble::Dies { member: 5 }, &acts) },
+        scene(Trouble::Dies { member: 0 }, &[act(Verb::ReplaceDead, 7855384964392933666, 0)]),
+    ];
+    holds(5029017, shape(2, 1, true), scenes);
 }
