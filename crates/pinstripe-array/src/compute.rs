@@ -122,7 +122,7 @@ impl ComputedBytes {
             Some(at) => &self.data.all()[at..at + it.column.len()],
             None => {
                 let run = operation.run(content(operation.row, it.shard), &it.column);
-                run.expect("what was not made lies in one run")
+                run.expect("bytes that were not computed are in one run")
             }
         }
     }

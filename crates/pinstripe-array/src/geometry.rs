@@ -228,7 +228,7 @@ impl ArrayGeometry {
     /// # Panics
     /// In debug builds, beyond the capacity, as all of this file.
     pub fn locate(&self, byte: u64) -> Spot {
-        debug_assert!(byte < self.capacity, "byte {byte} lies beyond the array");
+        debug_assert!(byte < self.capacity, "byte {byte} is beyond the end of the array");
         let chunk = byte >> self.chunk_shift;
         let data = self.data() as u64;
         let offset = (byte & u64::from(self.chunk_bytes() - 1)) as u32;

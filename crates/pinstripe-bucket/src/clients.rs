@@ -85,7 +85,7 @@ fn unusable(place: &BucketPlace, error: &object_store::Error) -> Error {
 /// The name of an option of credentials.
 fn option<K: FromStr>(name: &str) -> Result<K> {
     K::from_str(name)
-        .map_err(|_| Error::new(Kind::Usage, format!("this is no option of credentials: {name}")))
+        .map_err(|_| Error::new(Kind::Usage, format!("unknown option for credentials: {name}")))
 }
 
 /// Verifies that this program supports the protocol of a place.

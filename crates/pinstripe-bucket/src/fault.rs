@@ -110,13 +110,13 @@ impl Fault {
             Fault::Exists => Error::new(Kind::Exists, "exists already").at(place),
             Fault::Contradicts => failed(
                 Kind::Io,
-                "the endpoint refuses to create this key as one that exists, and says that there is \
-                 none when it is read",
+                "the endpoint refuses to create this key because it exists, but a read reports that \
+                 it does not exist",
             )
             .advice(
-                "a server that was killed while it wrote may leave this: have it repaired, or, while \
-                 no program uses the store, write an empty object of this key with the provider's \
-                 own tool and remove it; what is stored is not affected",
+                "a server that was killed during a write may leave this state: have the provider \
+                 repair it, or, while no program uses the store, write an empty object under this \
+                 key with the provider's own tool and delete it; stored data is not affected",
             ),
             Fault::Refused(refusal) => {
                 let kind = if refusal.is_full() { Kind::NoSpace } else { Kind::Io };
@@ -131,11 +131,11 @@ impl Fault {
             Fault::Late => failed(Kind::Unanswered, "no answer in time")
                 .advice("check the endpoint and the network; tried several times"),
             Fault::NoPath(why) => failed(Kind::Io, why).advice(
-                "an object below this prefix has a key that is no path: it is none of a store; \
-                 rename or remove it with the provider's own tool",
+                "an object under this prefix has a key that is not a valid path, so it does not \
+                 belong to a store: rename or delete it with the provider's own tool",
             ),
             Fault::ReadOnly => {
-                failed(Kind::Refused, "the store is shown as it was").advice("leave out --at")
+                failed(Kind::Refused, "with --at the store is read-only").advice("leave out --at")
             }
             Fault::Unknown => failed(Kind::Unsupported, "the endpoint does not speak S3"),
             Fault::Odd(why) => failed(Kind::Io, why).advice(strange(place)),

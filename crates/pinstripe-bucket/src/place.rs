@@ -65,45 +65,45 @@ impl BucketPlace {
     /// [`Kind::Usage`] for any other form.
     pub fn parse(place: &Path, defaults: &EndpointDefaults) -> Result<Self> {
         let odd = |what: &str| Err(wrong(place, what));
-        let Some(text) = place.to_str() else { return odd("a place in a bucket is text") };
+        let Some(text) = place.to_str() else { return odd("this URL is not valid UTF-8") };
         if text.len() > PLACE_MAX_BYTES {
             return odd("this place is too long");
         }
-        let Some((scheme, rest)) = text.split_once("://") else { return odd("this is no URL") };
+        let Some((scheme, rest)) = text.split_once("://") else { return odd("this is not a URL") };
         let (provider, protocol) = scheme.split_once('+').unwrap_or((scheme, ""));
         let provider = match provider {
             "s3" => Provider::S3,
             "gs" => Provider::Google,
             "az" => Provider::Azure,
-            _ => return odd("this scheme is not known"),
+            _ => return odd("this URL scheme is unknown"),
         };
         let (named, rest) = match protocol {
-            "" if scheme.ends_with('+') => return odd("this scheme is not known"),
+            "" if scheme.ends_with('+') => return odd("this URL scheme is unknown"),
             "" => (None, rest),
             "https" | "http" => {
                 let (host, rest) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some((protocol == "https", host.to_ascii_lowercase())), rest)
             }
-            _ => return odd("this scheme is not known"),
+            _ => return odd("this URL scheme is unknown"),
         };
         let (account, rest) = match provider {
             Provider::Azure => rest.split_once('/').unwrap_or((rest, "")),
             _ => ("", rest),
         };
         if provider == Provider::Azure && !is_account(account) {
-            return odd("this is no storage account");
+            return odd("this is not a valid name of a storage account");
         }
         let (is_secure, host) = match named {
             Some(named) => named,
             None => defaults.host(place, provider, account)?,
         };
         if !is_host(&host) {
-            return odd("this is no host of an endpoint");
+            return odd("this is not a valid endpoint host");
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let prefix = prefix.trim_end_matches('/');
         if !is_word(bucket) || bucket.len() < 3 {
-            return odd("the bucket has no valid name");
+            return odd("the bucket name is not valid");
         }
         if !prefix.is_empty() && !prefix.split('/').all(is_word) {
             return odd("the prefix has a part that is empty, '.', '..' or of other characters");

@@ -121,11 +121,11 @@ impl Refusal {
             _ if self.is_page => strange(place),
             _ if matches!(self.status, 401 | 403) => return self.rights(place),
             _ if self.is_throttle() => {
-                "the endpoint is asked too much, or out of service for a while: run this again \
-                 later; --bandwidth-up and --bandwidth-down ask it for less"
+                "the endpoint limits requests or is temporarily unavailable: run this again later; \
+                 --bandwidth-up and --bandwidth-down reduce the load"
             }
             _ if self.code.is_empty() => strange(place),
-            _ => "see what the provider says of this code",
+            _ => "see the provider's documentation of this error code",
         };
         text.to_owned()
     }

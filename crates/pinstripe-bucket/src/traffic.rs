@@ -203,7 +203,7 @@ impl HttpService for Counted {
             let tags: [&[u8]; 3] =
                 [b"<ListBucketResult", b"<ListVersionsResult", b"<EnumerationResults"];
             if is_listing && !tags.iter().any(|tag| has_tag(&whole, tag)) {
-                return Err(odd("an answer that is no listing"));
+                return Err(odd("the answer is not a listing"));
             }
             return Ok(HttpResponse::from_parts(parts, whole.into()));
         }

@@ -8,7 +8,7 @@ pub const ALL_LOADS: &str = "an array under all loads";
 /// The question of `split`.
 pub const CODEC: &str = "split by codec";
 /// The question of `record-probe`.
-pub const RECORD: &str = "record beside a storm";
+pub const RECORD: &str = "record during a storm";
 /// The verb that records.
 pub(crate) const RECORDER: &str = "record";
 

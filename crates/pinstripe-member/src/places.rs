@@ -122,14 +122,14 @@ impl Places {
         })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "looks at the label of a member")]
+    #[expect(clippy::disallowed_methods, reason = "stats the label of a member")]
     fn label_mark(&self, place: &Path) -> Result<Option<String>> {
         if is_remote(place) {
             return self.remote(place)?.label_mark(place);
         }
         let file = place.join(ExtentName::Label.path());
         // A directory may be mounted at several places.
-        let stat = rustix::fs::stat(&file).map_err(|e| Error::io("cannot look at", &file, e))?;
+        let stat = rustix::fs::stat(&file).map_err(|e| Error::io("cannot stat", &file, e))?;
         Ok(Some(format!("{} {}", stat.st_dev, stat.st_ino)))
     }
 

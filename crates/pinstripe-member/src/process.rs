@@ -5,7 +5,7 @@
 //! either no process with that PID, one with another start time, or a zombie. In all other cases it
 //! may be running. Never here: a guess.
 
-#![allow(clippy::disallowed_methods, reason = "reads what the kernel tells of processes")]
+#![allow(clippy::disallowed_methods, reason = "reads what the kernel reports about processes")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -130,7 +130,7 @@ impl Arena {
             return start;
         }
         let mut region = Region::map(cells);
-        let start = region.take(cells).expect("it was made for as many");
+        let start = region.take(cells).expect("the region was mapped for this many cells");
         self.regions.push(region);
         start
     }
@@ -138,7 +138,7 @@ impl Arena {
     fn free(&mut self, start: NonNull<u8>, len: usize) {
         let cells = len.div_ceil(CELL_BYTES).max(1);
         let at = self.regions.iter().position(|region| region.holds(start));
-        let at = at.expect("a secret lies in a region until it is dropped");
+        let at = at.expect("a secret is in a region until it is dropped");
         self.regions[at].give_back(start, cells);
         if !self.regions[at].taken.contains(&true) && self.regions.len() > 1 {
             self.regions.swap_remove(at).unmap();

@@ -141,23 +141,23 @@ impl DirectoriesThere {
         monitor: &Monitor,
     ) {
         let advice = match self.absent.is_empty() {
-            true => "put its file back, if there is a copy of it".to_owned(),
+            true => "restore its file from a copy, if one exists".to_owned(),
             false => {
                 let paths: Vec<_> = self.absent.iter().map(|it| it.display().to_string()).collect();
-                format!("attach what is not there: {}", paths.join(", "))
+                format!("attach the missing directories: {}", paths.join(", "))
             }
         };
         let known = frames.iter().map(|(stream, frames)| (*stream, Some(*frames)));
         let all: Vec<_> = unknown.iter().map(|it| (*it, None)).chain(known).collect();
         let told = all.into_iter().map(|(stream, frames)| {
             let what = match frames {
-                Some(frames) => format!("{} frames of it stand", format_count(frames)),
-                None => "all of it stands".to_owned(),
+                Some(frames) => format!("{} of its frames are", format_count(frames)),
+                None => "all its frames are".to_owned(),
             };
-            (stream, format!("{what} in no directory that is there"))
+            (stream, format!("{what} missing from every attached directory"))
         });
         let rest =
-            |more: &str| format!("of {more} there is as little in the directories that are there");
+            |more: &str| format!("frames of {more} are missing from every attached directory, too");
         tell_each(manifest, told, (&rest, &advice), monitor);
     }
 }
@@ -259,7 +259,7 @@ pub(crate) fn tell_frames(
     let told = frames.iter().map(|(stream, frames)| {
         (*stream, format!("{} {what}", counted(*frames, "frame", "frames")))
     });
-    let rest = |more: &str| format!("the same is so of {more}");
+    let rest = |more: &str| format!("the same applies to {more}");
     tell_each(manifest, told, (&rest, advice), monitor);
 }
 

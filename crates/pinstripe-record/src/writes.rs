@@ -66,7 +66,7 @@ impl FromStr for WriteChoice {
             "auto" => Ok(WriteChoice::Auto),
             "buffered" => Ok(WriteChoice::Given(WritePolicy::Buffered)),
             "direct" => Ok(WriteChoice::Given(WritePolicy::Direct)),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no way to write"))
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a write policy"))
                 .expected("buffered, direct or auto", text)),
         }
     }
@@ -133,9 +133,9 @@ fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
 /// and 4 s without the option.
 pub fn durability_warning(directory: &Path) -> Option<Error> {
     discards_at_once(&mounts::of_path(directory)?).then(|| {
-        let what = "the file system is mounted with 'discard': beside other writers syncs wait for \
-                    the disk to discard what they free, and the durable lag grows";
-        let advice = "mount it without 'discard', and let fstrim do that once a week";
+        let what = "the file system is mounted with 'discard': while other programs write, syncs \
+                    wait until the disk has discarded freed blocks, and the durable lag grows";
+        let advice = "mount it without 'discard', and run fstrim once a week instead";
         Error::new(Kind::Io, what).advice(advice)
     })
 }

@@ -246,19 +246,19 @@ impl MdSuperblock {
             () if bytes.is_some_and(|end| end > place)
                 && offset * SECTOR_BYTES < place.saturating_add(len as u64) =>
             {
-                "its data would lie on itself"
+                "its data would overlap its superblock"
             }
             () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {
-                "a layout of level 0 elsewhere"
+                "a layout of level 0 for another level"
             }
             () if has(ppl) && has(FEATURE_BITMAP | FEATURE_JOURNAL) => {
-                "partial parity beside another log"
+                "a partial parity log with a bitmap or a journal"
             }
-            () if features & ppl == ppl => "partial parity of two kinds",
+            () if features & ppl == ppl => "partial parity logs of two kinds",
             () if has(FEATURE_BAD_BLOCKS) && device.bad_blocks_offset_sectors == 0 => {
-                "bad blocks without a place"
+                "a bad block list without an offset"
             }
-            () if device.bad_blocks_shift >= 64 => "bad blocks of no size",
+            () if device.bad_blocks_shift >= 64 => "an impossible size of bad blocks",
             () if u64::from(device.bad_blocks_sectors) * SECTOR_BYTES
                 > BAD_BLOCKS_BYTES_MAX as u64 =>
             {

@@ -150,8 +150,7 @@ impl Layout {
     pub fn from_number(level: Level, number: u32) -> Result<Self> {
         let unknown = || {
             Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}")).advice(
-                "look at the array with mdadm --examine: it may have been made by newer \
-                    software",
+                "examine the array with mdadm --examine: newer software may have created it",
             )
         };
         match level {

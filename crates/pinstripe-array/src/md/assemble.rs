@@ -143,7 +143,7 @@ impl<'s> Set<'s> {
         if count > SET_MAX {
             return Err(Error::new(
                 Kind::Unsupported,
-                "an array of so many members is not supported",
+                "an array with this many members is not supported",
             )
             .expected(format!("at most {SET_MAX}"), count));
         }

@@ -59,8 +59,8 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
             Err(Error::new(Kind::Refused, what)
                 .expected(format!("generation {}", entry.generation), newest)
                 .advice(format!(
-                    "attach them; to go on with the older data of those that are here, and lose what \
-                     was written since: pinstripe array assemble {} --force",
+                    "attach them; to continue with the older data of the present members, and lose \
+                     all later writes: pinstripe array assemble {} --force",
                     entry.name
                 )))
         }

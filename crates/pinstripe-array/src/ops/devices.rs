@@ -95,7 +95,7 @@ pub(crate) fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
         let Some(disk) = disk_of(path) else { continue };
         let other = paths[..number].iter().find(|it| disk_of(it).as_ref() == Some(&disk));
         if let Some(other) = other {
-            let what = format!("lies on the same disk ({disk}) as {}", other.display());
+            let what = format!("is on the same disk ({disk}) as {}", other.display());
             let error = Error::new(Kind::Refused, what)
                 .advice("if that disk fails, both are lost: use a disk for each member");
             monitor.warning(path, error);

@@ -91,7 +91,7 @@ pub fn next(client: &mut Client) -> Result<Reply> {
 fn unexpected() -> Error {
     Error::new(Kind::Unsupported, "the process that serves the array sent an unknown answer")
         .advice(
-            "it is another version of pinstripe: stop it, and serve the array with this \
+            "it runs a different version of pinstripe: stop it, and serve the array with this \
             version",
         )
 }

@@ -205,7 +205,7 @@ fn a_cache_serves_the_next_overlay_and_nothing_that_changed() {
     fs::write(stand.path("foreign/letter"), "mine").unwrap();
     let background = Background::at(&stand, "mnt");
     let ran = stand.run("overlay src mnt --cache foreign,64M --json");
-    assert!(ran.err.contains("something else than a cache"), "{}", ran.err);
+    assert!(ran.err.contains("files that are not part of a cache"), "{}", ran.err);
     let process = ran.events().last().unwrap()["process"].as_u64().unwrap();
     assert!(fs::read(stand.path("mnt/kept")).unwrap() == noise(1, 8 << 20));
     assert_eq!(fs::read_dir(stand.path("foreign")).unwrap().count(), 1);

@@ -256,7 +256,7 @@ fn check_alike(planned: &[(&String, &Planned)], program: &str) -> Result<()> {
     let Some((first_address, first)) = planned.first() else { return Ok(()) };
     for (address, own) in planned {
         if own.program != program {
-            let error = Error::new(Kind::Unsupported, "is another version");
+            let error = Error::new(Kind::Unsupported, "runs a different version of pinstripe");
             let error = error.at(address.as_str()).expected(program, &own.program);
             return Err(error.advice("use the same pinstripe on all machines"));
         }

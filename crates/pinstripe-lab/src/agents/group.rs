@@ -108,7 +108,7 @@ impl AgentGroup {
             match ClockOffset::of(&found, our_wall_ns) {
                 Some(difference) => self.remotes[number].clock = Some(difference),
                 None => {
-                    let error = Error::new(Kind::Corrupt, "told times that cannot be");
+                    let error = Error::new(Kind::Corrupt, "reported impossible times");
                     self.lose(number, &error)?;
                 }
             }

@@ -120,7 +120,7 @@ impl Permits {
         match (option.form, option.name) {
             (ValueForm::Path | ValueForm::Paths, _) => {
                 let path = self.within(value)?.into_os_string().into_string();
-                path.map_err(|_| Error::new(Kind::Usage, "a path is no UTF-8"))
+                path.map_err(|_| Error::new(Kind::Usage, "a path is not valid UTF-8"))
             }
             (_, "cross-check") => Err(refused("--cross-check runs a program")),
             (_, "engine") if pool().is_some_and(|it| !self.pools.iter().any(|own| own == it)) => {

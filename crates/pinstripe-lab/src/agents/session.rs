@@ -141,7 +141,7 @@ impl AgentSession<'_> {
         refuse_plan_without_room(plan.as_ref())?;
         plan.may_begin()?;
         let patience = Duration::try_from_secs_f64(asked.patience_s)
-            .map_err(|_| Error::new(Kind::Usage, "the patience is no number of seconds"))?;
+            .map_err(|_| Error::new(Kind::Usage, "the timeout is not a number of seconds"))?;
         let effort = Effort { patience, ..Effort::default() };
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let planned = Planned {

@@ -57,7 +57,7 @@ impl Token {
         let found = file.metadata().map_err(failed)?;
         let refuse = |what: &str| Err(Error::new(Kind::Refused, what.to_owned()).at(path));
         if !found.is_file() {
-            return refuse("is no file that could hold a token");
+            return refuse("is not a regular file, so it cannot hold a token");
         }
         let user = rustix::process::geteuid().as_raw();
         if found.uid() != user && found.uid() != 0 {

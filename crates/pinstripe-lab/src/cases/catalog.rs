@@ -22,10 +22,10 @@ pub static CASE: Case = Case {
     name: "catalog",
     about: "Write the catalogue of a backup: rows per second by one writer and by 37 at once",
     help: "\
-The catalogue of fifteen machines with 37 file systems is generated in memory: names, sizes and hashes \
-like those of a real one, of which about half are distinct. Then it is written into a new store of four \
-members, one of which may be lost, by that many concurrent writers; each file system is a snapshot of its own, \
-and all are durable at the end. 'view' makes the SQL view of them, by one writer.",
+Generates the catalogue of fifteen machines with 37 file systems in memory, with realistic names, sizes and \
+hashes; about half of the files have distinct content. Then concurrent writers write it into a new store of \
+four members that tolerates the loss of one. Each file system is one snapshot, and all are durable at the \
+end. 'view' creates the SQL view of all snapshots, with one writer.",
     examples: "\
   pinstripe lab run catalog --dir /srv
   pinstripe lab run catalog --rows 13753410 --writers 1,37",

@@ -17,18 +17,18 @@ pub static CASE: Case = Case {
     help: "\
 Files are created in a directory of their own and accessed in these modes:
   seqwr    write new files from the first byte to the last, once
-  seqrewr  write over files that are there, from the first byte to the last, once
+  seqrewr  overwrite existing files from the first byte to the last, once
   seqrd    read files from the first byte to the last, once
-  rndrd    read blocks anywhere
-  rndwr    write blocks anywhere
-  rndrw    read and write blocks anywhere, 3 reads for 2 writes
-A figure is bytes moved in the time until they were durable: the sync at the end is included, and also \
-shown separately. With several --dir, the first one is the baseline of each mode.
+  rndrd    read blocks at random offsets
+  rndwr    write blocks at random offsets
+  rndrw    read and write blocks at random offsets, 3 reads for 2 writes
+The rate is bytes transferred divided by the time until they were durable: it includes the sync at the end, \
+whose time is also shown separately. With several --dir, the first one is the baseline of each mode.
 
---compat sysbench does what sysbench does unless told otherwise: after each 100 requests fsync of every \
-file, written or not, one after the other (128 of them with 128 files), once more at the end, and \
-sequential modes that begin again from the first byte until the time is over. Figures of its writing \
-modes are those of fsync more than those of writing.",
+--compat sysbench does what sysbench does by default: after each 100 requests it calls fsync on every file, \
+written or not, one after the other (128 calls with 128 files), and once more at the end. Sequential modes \
+start over from the first byte until the time is over. The rates of its write modes measure fsync more \
+than writing.",
     examples: "\
   pinstripe lab run fileio --dir /srv
   pinstripe lab run fileio --dir /mnt/ssd --dir /mnt/hdd --modes rndrd,rndwr --block-size 4K

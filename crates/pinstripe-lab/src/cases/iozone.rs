@@ -15,16 +15,16 @@ pub static CASE: Case = Case {
     about: "Access a file in every way: iozone's set of twelve tests",
     help: "\
 A file is accessed in each of these ways, with as many requests as it has records:
-  write, rewrite          from the first record to the last: a new file, and one that is there
-  read, reread            the same reading: from the disk, and from the page cache
-  random-read, random-write, mixed   records anywhere; mixed reads and writes by turns
-  backward                reading from the last record to the first
-  record-rewrite          the one record in the middle, again and again
-  stride                  reading every so-many-th record, in laps, until each was met
+  write, rewrite          write from the first record to the last: a new file, and an existing one
+  read, reread            read from the first record to the last: from the disk, and from the page cache
+  random-read, random-write, mixed   records at random offsets; mixed alternates reads and writes
+  backward                read from the last record to the first
+  record-rewrite          write the record in the middle again and again
+  stride                  read every Nth record (--stride), in passes, until each was read once
   fwrite, fread           through the C library's buffer of 4 KiB
-A figure is bytes moved in the time until they were durable: the sync at the end is included (iozone \
--e). Unlike in iozone, every read but reread begins with an empty page cache (iozone -U, without unmounting), \
-and every test is repeated.",
+The rate is bytes transferred divided by the time until they were durable: the sync at the end is included \
+(iozone -e). Unlike in iozone, every read except reread begins with an empty page cache (iozone -U, without \
+unmounting), and every test is repeated.",
     examples: "\
   pinstripe lab run iozone --dir /srv --file-size 8G --record-size 4M
   pinstripe lab run iozone --tests read,stride --stride 17 --policy direct",

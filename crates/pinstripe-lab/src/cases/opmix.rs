@@ -23,16 +23,18 @@ pub static CASE: Case = Case {
     about: "Replay the operations of office programs on a file server, from a load file of dbench, \
         and time each kind",
     help: "\
-Each client is a thread with a directory of its own, in which it repeats what the load file lists: opens, \
-stats, reads, writes, renames, locks, flushes. The table has the count of each kind, its mean \
-time and its longest, as dbench shows them, and percentiles beside them. An operation that is still going \
-on when the time is over is waited for and counts in full, so that the longest stall is not cut off.
+Each client is a thread with its own directory, in which it repeats the operations of the load file: opens, \
+stats, reads, writes, renames, locks, flushes. The table shows the count, mean time and longest time of each \
+kind of operation, as dbench does, and also percentiles. An operation that is still running when the time is \
+over is completed and counted, so that the longest stall is not cut off.
 
-With several --dir they take turns, and the first is what the others are judged by: one before a change and \
-one after it (another file system, another setting of the array below), each operation side by side.
+Several --dir take turns, and the first is the baseline for the others: use one directory before a change and \
+one after it (another file system, another setting of the array below). The results of each operation are \
+shown side by side.
 
-A figure is bytes read and written per second; nothing waits for the disk but Flush. Load files are those \
-of dbench 3 and 4 (client.txt); without one a short load is made up, which is not comparable with it.",
+The rate is bytes read and written per second; only Flush waits for the disk. Load files are those of dbench \
+3 and 4 (client.txt). Without one, a short generated load is used, whose results are not comparable with \
+those of dbench.",
     examples: "\
   pinstripe lab run opmix --dir /srv --clients 1,10
   pinstripe lab run opmix --dir /mnt/before --dir /mnt/after --clients 10
@@ -242,8 +244,8 @@ fn before_and_after(variants: &[&Variant]) -> Option<Table> {
     }
     let disturbed = variants.iter().any(|it| it.values().is_empty());
     let note = match disturbed {
-        true => "Of one directory every run was disturbed: its times are of all of them.",
-        false => "Of all runs that count, made in turns.",
+        true => "Every run of one directory was disturbed: its times include all its runs.",
+        false => "From all runs that count; directories take turns.",
     };
     Some(Table::from_rows(&format!("{}, side by side", first.group), note, rows))
 }

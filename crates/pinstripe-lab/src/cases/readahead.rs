@@ -30,23 +30,22 @@ pub static CASE: Case = Case {
     name: "readahead",
     about: "Read in order with several windows of read-ahead, by 1, 2 and 4 clients",
     help: "\
-Each client is a thread that reads a file of its own from the first byte to the last. The window 'kernel' \
-leaves read-ahead to the kernel as it is set. Other windows are pinstripe's own: the kernel is told not to \
-read ahead (POSIX_FADV_RANDOM), and of the bytes within the window as they will be read \
-(POSIX_FADV_WILLNEED). So any window can be tried without root.
+Each client is a thread that reads its own file from the first byte to the last. With the window 'kernel', \
+the kernel reads ahead with its current setting. With the other windows, pinstripe disables the kernel's \
+read-ahead (POSIX_FADV_RANDOM) and requests the bytes within the window ahead of the reads \
+(POSIX_FADV_WILLNEED), so that any window can be tried without root.
 
---through overlay adds readers who leave it to pinstripe: the read-ahead of 'pinstripe overlay', in this \
-process and without a mount, at most 64 records ahead of each client in memory for 80. --through store \
-reads the files from a backup instead, which is made for it in the same directory, as 'pinstripe mount' \
-does. --through none reads with no read-ahead at all. The second table has what was published in 2013 for \
-a cluster of 24 servers beside these figures.
+--through overlay uses the read-ahead of 'pinstripe overlay', in this process and without a mount: at most 64 \
+records ahead of each client, with memory for 80 records. --through store reads the files from a backup that \
+it makes in the same directory, as 'pinstripe mount' does. --through none disables read-ahead. The second \
+table compares the results with those published in 2013 for a cluster of 24 servers.
 
-With --engine ceph:POOL each client reads objects of a Ceph cluster (of the length of a record each) through \
-librados, by a connection of its own. No kernel reads ahead there, so 'kernel' among the windows counts for \
-nothing, and with the others pinstripe itself has a window and a record on their way at a time.
+With --engine ceph:POOL each client reads objects of a Ceph cluster through librados, with its own \
+connection; each object is one record long. The kernel does not read ahead there, so the window 'kernel' has \
+no effect; with the other windows, pinstripe keeps requests for the window and one more record in flight.
 
-With --through kernel the windows are the kernel's own, read_ahead_kb of the disk or mount, which only root \
-may set. It is put back at the end, also after an interrupt.",
+With --through kernel the windows are set in the kernel as read_ahead_kb of the disk or mount, which requires \
+root. The old setting is restored at the end, also after an interrupt.",
     examples: "\
   pinstripe lab run readahead --dir /mnt/ceph
   pinstripe lab run readahead --windows kernel,1M,64M --clients 1,8 --record-size 1M

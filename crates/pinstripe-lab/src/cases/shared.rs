@@ -109,7 +109,7 @@ pub const CONTENT: CaseOption = CaseOption {
     value: "NAME",
     form: ValueForm::Text,
     default: Some("noise"),
-    about: "What is written: noise, zeros, or zeros:PERCENT",
+    about: "Content to write: noise, zeros, or zeros:PERCENT",
     more: "noise cannot be compressed, and no two blocks are the same. Some file systems and disks \
            do not write zeros at all.",
 };

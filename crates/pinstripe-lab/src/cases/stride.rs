@@ -30,22 +30,21 @@ pub static CASE: Case = Case {
     name: "stride",
     about: "Read every 17th record, with 0 to 128 of the next ones advised ahead",
     help: "\
-One program reads a record, seeks over the next 16, and so on; in as many laps, until each record was \
-read once. The kernel's read-ahead sees no order in that. With k records ahead, the program tells the \
-kernel of the next k that it will read (POSIX_FADV_WILLNEED), which reads them meanwhile: on a disk \
-with an arm, on a network or on many disks that makes the difference between one request at a time \
-and k.
+One program reads a record, skips the next 16, and so on, in 17 passes, until each record was read once. The \
+kernel's read-ahead does not recognize this pattern. With k records ahead, the program advises the kernel of \
+the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a hard disk, a \
+network or many disks, this means k concurrent requests instead of one at a time.
 
-With --delay each read of the file takes so much longer, as on a network. Then pinstripe reads ahead \
-itself: it has k + 1 records on their way at a time. So it does with --engine ceph:POOL, which reads \
-objects of a Ceph cluster (of the length of a record each) through librados. With --clients several \
-readers do so at once, each in a file of its own; on Ceph each has a connection of its own, too.
+--delay adds a delay to each read of the file, as on a network. Then pinstripe itself reads ahead and keeps \
+k + 1 records in flight. It does the same with --engine ceph:POOL, which reads objects of a Ceph cluster \
+through librados; each object is one record long. With --clients several readers run concurrently, each with \
+its own file; on Ceph each also has its own connection.
 
---through overlay adds a reader who tells nothing: the read-ahead of 'pinstripe overlay' finds the \
-stride, in this process and without a mount, at most 64 records ahead in memory for 80. --through store \
-reads the file from a backup instead, which is made for it in the same directory: as 'pinstripe mount' \
-reads, by records of packs, within as much memory. The table has the figures that were published in 2013 \
-for a cluster of 24 servers beside these.",
+--through overlay gives no advice: the read-ahead of 'pinstripe overlay' detects the stride, in this process \
+and without a mount, at most 64 records ahead, with memory for 80 records. --through store reads the file \
+from a backup that it makes in the same directory: it reads records of packs as 'pinstripe mount' does, with \
+the same amount of memory. The table compares the results with those published in 2013 for a cluster of 24 \
+servers.",
     examples: "\
   pinstripe lab run stride --dir /mnt/ceph
   pinstripe lab run stride --ahead 0,8,32 --record-size 1M --total-size 4G

@@ -21,13 +21,12 @@ pub static CASE: Case = Case {
     name: "walk",
     about: "Walk a tree with stat of every entry: pinstripe's walker, nftw(3), find(1)",
     help: "\
-A tree is walked from end to end, every entry with its statistics (name, size, times), nothing of it read. \
-Without --tree one is made: --directories of them in tens, with ten empty files each. After the first walk \
-the kernel has all of it in memory, so this measures processors, not the disk.
+Walks a complete tree and stats every entry (name, size, times), without reading file contents. Without \
+--tree, a tree is created: --directories directories, ten in each parent, with ten empty files each. After \
+the first walk all metadata is cached, so this measures the CPU, not the disk.
 
-'walker' is how pinstripe walks, with one thread and with as many as it takes by itself; 'nftw' is the C \
-library's, which the catalogues of old were filled by. A walk ends with its last entry: threads that then \
-have nothing to do are not waited for, as no backup waits for them.",
+'walker' is the walker of pinstripe, with one thread and with its default number of threads; 'nftw' is that \
+of the C library. A walk ends with its last entry: it does not wait for idle threads, as a backup does not.",
     examples: "\
   pinstripe lab run walk --tree /usr
   pinstripe lab run walk --dir /srv --directories 20000

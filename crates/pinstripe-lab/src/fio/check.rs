@@ -32,13 +32,13 @@ pub(crate) fn can_do(order: Order) -> bool {
 /// [`Kind::Usage`] with the reason.
 pub fn refuse(job: &Job, places: usize, is_device: bool) -> Result<()> {
     let what = if places > 1 {
-        "several directories cannot be checked by fio at once"
+        "fio can check only one directory at a time"
     } else if is_device {
-        "a device is not handed to fio"
+        "a device cannot be checked by fio"
     } else if job.syncing.every.is_some() {
-        "fio does not sync every file after so many requests"
+        "fio has no option to sync every file after N requests"
     } else if job.threads > 1 {
-        "fio gives each thread requests of its own: with several, both do not do the same"
+        "fio gives each thread its own requests: with several threads, the loads would differ"
     } else {
         return Ok(());
     };

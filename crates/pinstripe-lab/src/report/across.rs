@@ -114,10 +114,10 @@ fn differences(other: &Against) -> Markup {
         @if !all.is_empty() || !unmatched.is_empty() {
             p class="quiet" {
                 @if !all.is_empty() {
-                    "What else is other in " (other.name) " ('before' is A): " (shown.join("; "))
+                    "Other differences in " (other.name) " ('before' is A): " (shown.join("; "))
                     @if more > 0 { " and " (more) " more" } ". "
                 }
-                @if !unmatched.is_empty() { (unmatched.len()) " variants are in one of both only." }
+                @if !unmatched.is_empty() { (unmatched.len()) " variants exist in only one of the two." }
             }
         }
     }
@@ -152,9 +152,9 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
                 }
             }
             p class="quiet" {
-                "Medians of runs that count, in brackets where none does; times as fast as A, with their " (level())
-                " interval where earlier executions say how far executions of the same lie apart. One execution each is no "
-                "verdict: " code { "lab compare A... -- B..." } " judges three of each or more."
+                "Medians of runs that count, in brackets if no run counts; how many times as fast as A, with the " (level())
+                " interval if the spread between earlier executions is known. One execution of each does not give a "
+                "verdict: " code { "lab compare A... -- B..." } " compares three or more of each."
                 @if rows.len() > MOST_ROWS { " " (rows.len() - MOST_ROWS) " more variants are in the data." }
                 @if others.len() > MOST_COLUMNS { " " (others.len() - MOST_COLUMNS) " more results have no column." }
             }

@@ -28,9 +28,9 @@ pub(super) fn show(history: &[Series]) -> Markup {
             section class="screen" {
                 h2 { "History" }
                 p class="quiet" {
-                    "The same case with the same settings in the same place, from one time to the next; the last one is "
-                    "this. The line is the median and the band where it lies to 95 %, each row from its lowest to its "
-                    "highest. A bar with a number is a change for good (e-divisive, three times at least on either side)."
+                    "Earlier executions of the same case with the same settings in the same place; the last one is this. The "
+                    "line is the median, and the band its 95 % interval; each row is scaled from its lowest to its highest value. "
+                    "A bar with a number marks a lasting change (e-divisive, at least three executions on either side)."
                     @if more > 0 { " " (more) " variants more are shown by " code { "pinstripe lab history" } "." }
                 }
                 div class="runs" { @for series in known.iter().take(MOST) { (row(series)) } }

@@ -98,7 +98,7 @@ fn told(run: &Run, unit: &str) -> String {
     let disturbances: Vec<&str> = run.disturbances.iter().map(|it| it.what.as_str()).collect();
     let why = match (disturbances.is_empty(), run.is_valid()) {
         (true, _) => String::new(),
-        (false, true) => format!("; counts beside other load: {}", disturbances.join(", ")),
+        (false, true) => format!("; counts despite other load: {}", disturbances.join(", ")),
         (false, false) => format!("; does not count: {}", disturbances.join(", ")),
     };
     format!(

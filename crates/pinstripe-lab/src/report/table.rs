@@ -40,12 +40,12 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             @if all > PAPER_ROWS { p class="quiet paper" { (all - PAPER_ROWS) " more variants are on the screen." } }
             @if all > MOST_ROWS { p class="quiet" { (all - MOST_ROWS) " more variants are in the data of this page." } }
             p class="quiet" {
-                "Medians of runs that count; in brackets where none does. A bar begins at zero and is as long as its "
-                "share of the largest of its group; the whisker is where the median lies to 95 %, and of fewer than six "
-                "runs from the smallest to the largest. 'of best' compares round by round, as the verdicts do, each "
-                "with the baseline of its group, and is not the ratio of the medians. 'few': less than two requests lie beyond. MB is 10⁶ bytes. Stalls are "
-                "reads and writes that took over " (STALL.as_millis()) " ms themselves, in all runs that count. Disk is "
-                "what the disk moved for each byte asked for."
+                "Medians of runs that count, in brackets if no run counts. A bar begins at zero and shows the share of "
+                "the largest median of its group; the whisker is the 95 % interval of the median, or, with fewer than six "
+                "runs, the range from the smallest to the largest. 'of best' compares round by round, as the verdicts do, each "
+                "with the baseline of its group, and is not the ratio of the medians. 'few': fewer than two requests took longer. MB is 10⁶ bytes. "
+                "Stalls are reads and writes that took over " (STALL.as_millis()) " ms, in all runs that count. Disk is "
+                "the number of bytes that the disk moved for each byte requested."
             }
         }
     }
@@ -57,7 +57,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("", "the median as a bar from zero, its interval as a whisker"),
     (
         "interval",
-        "where the median lies, to 95 %; of fewer than six runs from the smallest to the largest",
+        "95 % interval of the median; with fewer than six runs, the smallest to the largest",
     ),
     ("of best", "how many times as fast as the best of the group, round by round"),
     ("requests", "requests whose times are known, in runs that count"),

@@ -36,8 +36,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail" {
                 h2 { "Over time" }
                 p class="quiet" {
-                    "Of each variant, the run with the longest stalls: bytes a second; below that, the bytes in memory "
-                    "that were still to be written; and at the bottom, the share of the time in which any program "
+                    "The run with the longest stalls of each variant: at the top, bytes per second; below, the bytes in "
+                    "memory that were not yet written; at the bottom, the share of the time in which any program "
                     "waited for a disk."
                     @if all.len() > FEW { " Only the worst are shown." }
                 }

@@ -232,10 +232,10 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
         status = if open.is_empty() { Status::Grey } else { Status::Amber };
     } else if has_noise {
         status = Status::Amber;
-        parts.push(html! { "in rounds of which some disturbed both alike" });
+        parts.push(html! { "some rounds had the same disturbances for both" });
     } else if is_accepted {
         status = Status::Amber;
-        parts.push(html! { "beside other load, which was accepted" });
+        parts.push(html! { "during other load, which was accepted" });
     }
     parts.extend(listed("too few runs that count: ", few, name));
     (

@@ -116,7 +116,7 @@ impl Note {
             Note::NotDirect => "not direct: refused there",
             Note::Wrapped => "wrapped around",
             Note::OtherProgram => "by another program",
-            Note::BesideOthers => "beside other load",
+            Note::BesideOthers => "during other load",
         }
     }
 }

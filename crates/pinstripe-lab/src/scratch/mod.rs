@@ -218,7 +218,7 @@ impl Scratch {
         let number = |file: &File| file.metadata().map(|it| it.rdev()).map_err(failed);
         match number(&file)? == number(self.file())? {
             true => Ok(file),
-            false => Err(Error::new(Kind::Changed, "is another device by now").at(self.path())),
+            false => Err(Error::new(Kind::Changed, "was replaced by another device").at(self.path())),
         }
     }
 

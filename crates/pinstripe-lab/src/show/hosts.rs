@@ -64,8 +64,8 @@ fn by_host(results: &Results) -> Table {
         ("max", Align::Right),
         ("runs", Align::Right),
     ];
-    let note = "What each host found by itself, beside the others: medians of the runs that count there. The table \
-                above is of all together: rates added up, of anything else the worst host.";
+    let note = "Results of each host, measured while the others ran: medians of the runs that count there. The \
+                table above is for all hosts: the sum of their rates, and the worst host for all other values.";
     let mut table = Table::new("by host", note, &columns);
     let each: Vec<(&Host, Results)> = results
         .hosts

@@ -30,9 +30,9 @@ pub fn table(results: &Results) -> Table {
     let settings = [parameters, format!("seed {}", results.seed)];
     let settings: Vec<String> = settings.into_iter().filter(|it| !it.is_empty()).collect();
     let note = format!(
-        "Medians of runs that count; 'runs' are those of all. 'of base' is how many times as fast as the baseline of \
-         its group, as in the verdicts. 'interval' is where the median lies to 95 %, unless it says something else. In \
-         brackets: no run counts. 'few': too few requests. {}.",
+        "Medians of runs that count; 'runs' shows how many runs count. 'of base' is how many times as fast as the \
+         baseline of its group, as in the verdicts. 'interval' is the 95 % interval of the median, unless another \
+         level is shown. In brackets: no run counts. 'few': too few requests. {}.",
         settings.join("; "),
     );
     let mut table = Table::new(&format!("lab {}", results.case), note, &columns);
@@ -241,10 +241,10 @@ const AS_GOOD_PERCENT: f64 = AS_GOOD * 100.0;
 pub(crate) fn why_estimate(verdict: &Verdict) -> &'static str {
     match verdict.interval {
         Some(_) => {
-            "no verdict of so few executions: the interval is how far executions of the same lie apart by themselves"
+            "no verdict: too few executions; the interval is the usual spread between repeated executions"
         }
         None => {
-            "no verdict: how far executions of the same lie apart is not known; compare three of each or more"
+            "no verdict: the spread between repeated executions is not known; compare three or more of each"
         }
     }
 }
@@ -255,7 +255,7 @@ pub(crate) fn basis_text(verdict: &Verdict) -> String {
     match verdict.basis {
         Basis::Runs => format!("{these} and {those} runs"),
         Basis::Rounds => format!("{these} rounds"),
-        Basis::DisturbedRounds => format!("{these} rounds, of which some disturbed both alike"),
+        Basis::DisturbedRounds => format!("{these} rounds, some with the same disturbances for both"),
         Basis::Executions => format!("{these} and {those} executions"),
     }
 }
@@ -291,7 +291,7 @@ pub fn change_lines(change: &Change) -> Vec<String> {
     let mut lines =
         vec![format!("{speed} times as fast as before ({interval}{before} and {after} times)")];
     match change.differences.is_empty() {
-        true => lines.push("nothing else that is known changed with it".to_owned()),
+        true => lines.push("no other known change at the same time".to_owned()),
         false => lines.extend(change.differences.iter().cloned()),
     }
     lines
@@ -320,8 +320,8 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let valid = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
     let what = match valid {
         0 => "do not count".to_owned(),
-        valid if valid == disturbed => "count all the same, as it was asked for".to_owned(),
-        valid => format!("{valid} of them count all the same, as it was asked for"),
+        valid if valid == disturbed => "count anyway, as requested".to_owned(),
+        valid => format!("{valid} of them count anyway, as requested"),
     };
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];

@@ -102,7 +102,7 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
-        return Err(reader.corrupt("a part that does not say of which run it is"));
+        return Err(reader.corrupt("a part that does not name its index run"));
     }
     let found = SetId(reader.array()?);
     if found != set {

@@ -90,7 +90,7 @@ impl Keys {
         let mut body = Vec::new();
         let seed = match self.gear {
             GearKey::Seed(seed) => seed,
-            GearKey::Table(_) => unreachable!("keys with seals stand in a ring"),
+            GearKey::Table(_) => unreachable!("keys of a sealed store are stored in a key ring"),
         };
         Writer::new(&mut body).raw(&self.store.0).raw(&self.id_key[..]).u64(seed);
         envelope::close_version(Object::Keys, 1, &body)

@@ -270,13 +270,13 @@ fn is_next(one: u32, next: u32) -> bool {
 
 /// Refuses a directory with something else in it.
 fn check_owned(place: &Path) -> Result<()> {
-    let told = |error| Error::io("cannot look at the cache", place, error);
+    let told = |error| Error::io("cannot read the cache directory", place, error);
     for entry in fs::read_dir(place).map_err(told)? {
         let name = entry.map_err(told)?.file_name();
         if name != INDEX && name != CELLS {
             return Err(Error::new(
                 Kind::Exists,
-                "this directory holds something else than a cache",
+                "this directory contains files that are not part of a cache",
             )
             .at(place.join(name))
             .advice("name an empty directory, or one that does not exist"));

@@ -106,7 +106,7 @@ fn tells_changes(stand: &impl Stand) {
     let read = |version: &ContentVersion| {
         let mut out = b"kept".to_vec();
         let read = source.read(b"file", version, 0..2, &mut out).map_err(|error| error.kind());
-        assert!(read.is_ok() || out == b"kept", "nothing of another content is given");
+        assert!(read.is_ok() || out == b"kept", "no bytes of other content are returned");
         read
     };
     let version = || source.stat(b"file").unwrap().version;

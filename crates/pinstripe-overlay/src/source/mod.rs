@@ -125,7 +125,7 @@ pub trait RangeSource: Send + Sync + 'static {
 
 /// The error for content that has changed.
 pub(crate) fn changed(path: &[u8]) -> Error {
-    Error::new(Kind::Changed, "this file of the source has changed since it was looked at")
+    Error::new(Kind::Changed, "this file of the source has changed since it was opened")
         .at(shown(path))
-        .advice("open it again to read what it holds now")
+        .advice("open it again to read its new content")
 }

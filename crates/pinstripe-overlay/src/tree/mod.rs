@@ -204,7 +204,7 @@ impl<S: RangeSource> OverlayTree<S> {
     fn begin_read(&self, inode: u64, range: Range<u64>) -> Result<(Arc<SourceNode>, Range<u64>)> {
         let node = self.get(inode)?;
         if node.entry.kind != FileKind::File {
-            return Err(Error::new(Kind::Usage, "this is no file"));
+            return Err(Error::new(Kind::Usage, "this is not a regular file"));
         }
         let size = node.entry.version.size;
         let range = range.start..range.end.min(size);

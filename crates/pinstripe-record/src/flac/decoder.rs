@@ -79,7 +79,7 @@ impl FlacDecoder {
     fn read_head(&mut self) -> Result<()> {
         // SAFETY: the decoder is initialized.
         let is_read = unsafe { (self.library.process_head)(self.raw.as_ptr()) } != 0;
-        if is_read && !self.is_over() { Ok(()) } else { Err(self.failed("is no FLAC")) }
+        if is_read && !self.is_over() { Ok(()) } else { Err(self.failed("is not a FLAC file")) }
     }
 
     /// Goes back to the beginning.

@@ -170,7 +170,7 @@ impl Device for FlacReader {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "nothing of FLAC can be given back"))
+        Err(Error::new(Kind::Unsupported, "a FLAC file cannot release space"))
     }
 
     fn caps(&self) -> Caps {

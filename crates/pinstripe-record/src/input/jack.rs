@@ -51,7 +51,7 @@ impl JackSpec {
             format = value.parse()?;
         }
         if !matches!(format, SampleFormat::S16 | SampleFormat::S24 | SampleFormat::F32) {
-            return Err(Error::new(Kind::Usage, "is no format for JACK")
+            return Err(Error::new(Kind::Usage, "is not a sample format for JACK")
                 .expected("s24, s16 or f32", format));
         }
         Ok(JackSpec { text: text.to_owned(), pattern: pattern.to_owned(), format })

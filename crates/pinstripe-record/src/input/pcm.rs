@@ -64,9 +64,9 @@ impl Wire {
             "s32be" | "s32_be" => of(SampleFormat::S32, 4, true),
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is no format of samples"))
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format"))
                 .expected(
-                    "u8, s16, s24, s32, f32, each with le or be behind it, or s24_32le",
+                    "u8, s16, s24, s32, f32, each also with the suffix le or be, or s24_32le",
                     text,
                 )),
         }
@@ -311,10 +311,10 @@ impl RecordInput for PcmInput {
             filled -= whole;
         }
         if came == 0 && feed.halt.is_set() {
-            (feed.warn)(Error::new(Kind::Io, "nothing ever came").at(&self.spec.text));
+            (feed.warn)(Error::new(Kind::Io, "no data was received").at(&self.spec.text));
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
-            let what = format!("its last {filled} bytes are no whole frame, and were left out");
+            let what = format!("its last {filled} bytes are not a complete frame and were discarded");
             (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
         }
         Ok(())

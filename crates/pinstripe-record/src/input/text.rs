@@ -80,7 +80,7 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
         "alsa" => AlsaSpec::parse(text, rest).map(InputSpec::Alsa),
         "jack" => JackSpec::parse(text, rest).map(InputSpec::Jack),
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
-        _ => Err(Error::new(Kind::Usage, format!("'{text}' is no input"))
+        _ => Err(Error::new(Kind::Usage, format!("'{text}' is not an input"))
             .expected("test:, pcm:, raw:, rtp:, jack: or alsa:", kind)
             .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
     }

@@ -81,7 +81,7 @@ fn is_free(text: &str) -> Result<bool> {
     match text {
         "clock" => Ok(false),
         "free" => Ok(true),
-        _ => Err(Error::new(Kind::Usage, "is no pace").expected("clock or free", text)),
+        _ => Err(Error::new(Kind::Usage, "is not a pace").expected("clock or free", text)),
     }
 }
 

@@ -151,21 +151,21 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
     let hurt: Vec<_> = last.by_stream.iter().filter(|it| it.lost_frames > 0).collect();
     let tell = |name: &str, overruns: u64, frames: u64| {
         let what = format!(
-            "{} frames were lost in {}, and are silence",
+            "{} frames were lost in {} and replaced by silence",
             format_count(frames),
             counted(overruns, "overrun", "overruns"),
         );
         let error = Error::new(Kind::Io, what).advice(
-            "the places stand in take.json; larger rings (--ring) bear longer stalls of the disk",
+            "take.json lists the positions; larger rings (--ring) bridge longer stalls of the disk",
         );
         take.shared.monitor.loss(name, error);
     };
     if last.missing_frames > 0 {
         let what = format!(
-            "{} frames of all streams did not come from their sources, and are silence",
+            "{} frames of all streams were not sent by their sources and were replaced by silence",
             format_count(last.missing_frames)
         );
-        let error = Error::new(Kind::Io, what).advice("the places stand in take.json");
+        let error = Error::new(Kind::Io, what).advice("take.json lists the positions");
         take.shared.monitor.loss(&last.take, error);
     }
     if hurt.len() <= NAMED {

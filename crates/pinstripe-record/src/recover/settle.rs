@@ -85,7 +85,7 @@ fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShap
     };
     bytes
         .filter(is_behind)
-        .ok_or_else(|| Error::new(Kind::Corrupt, "the journal tells of a front that cannot be"))
+        .ok_or_else(|| Error::new(Kind::Corrupt, "the journal records a pre-roll that cannot precede its file"))
 }
 
 /// Puts silence in front of the vouched payload, where pre-roll is not vouched for.

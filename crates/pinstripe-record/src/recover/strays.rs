@@ -33,9 +33,9 @@ pub(super) fn remove(
         match remove_blank(folder, name, facts.payload_at()) {
             Ok(true) => removed.push(path),
             Ok(false) => {
-                let what = "has samples, and no journal tells of it: it stays as it is";
+                let what = "has samples, but no journal lists it: it is left unchanged";
                 let error = Error::new(Kind::Changed, what).advice(
-                    "listen to it; where the journal is damaged it may be part of the take",
+                    "listen to it; if the journal is damaged, it may be part of the take",
                 );
                 monitor.warning(path, error);
             }

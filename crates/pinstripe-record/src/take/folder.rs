@@ -273,8 +273,8 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = options.custom_flags(flags).open(path);
     let stranger = || {
-        let error = Error::new(Kind::Refused, "is no plain file, as all files of a take are");
-        error.at(path).advice("look at what it is: a take never makes such a thing")
+        let error = Error::new(Kind::Refused, "is not a regular file, unlike all files of a take");
+        error.at(path).advice("check what it is: recording creates regular files only")
     };
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP | libc::ENXIO) => stranger(),

@@ -254,9 +254,9 @@ impl Manifest {
     /// [`Kind::Corrupt`], [`Kind::Unsupported`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let manifest: Manifest = serde_json::from_slice(bytes)
-            .map_err(|error| Error::new(Kind::Corrupt, format!("is no manifest: {error}")))?;
+            .map_err(|error| Error::new(Kind::Corrupt, format!("is not a valid manifest: {error}")))?;
         if manifest.version != VERSION {
-            return Err(Error::new(Kind::Unsupported, "the manifest of a take of another version")
+            return Err(Error::new(Kind::Unsupported, "the manifest of the take has an unsupported version")
                 .expected(VERSION, manifest.version));
         }
         let is_sound = |it: &RecordedStream| {

@@ -74,13 +74,13 @@ impl Copies {
         }
         let mut unvouched = unsound.clone();
         unvouched.retain(|stream, _| !named.contains(stream));
-        let what = "of it stand in take.json, and no journal vouches for them";
+        let what = "listed in take.json without a checksum in any journal";
         tell_frames(
             manifest,
             &unvouched,
             (
                 what,
-                "the journal is damaged, or take.json was changed: nothing says whether they are right",
+                "the journal is damaged, or take.json was changed: these samples cannot be verified",
             ),
             monitor,
         );

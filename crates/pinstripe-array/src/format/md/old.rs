@@ -93,8 +93,8 @@ pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let level = words.at(7) as i32;
     let wrong = match () {
         () if members as usize > DEVICES_MAX => "too many members",
-        () if number as usize >= DEVICES_MAX => "a device of no number",
-        () if level > 0 && size_sectors > sector => "its data would lie on itself",
+        () if number as usize >= DEVICES_MAX => "an impossible device number",
+        () if level > 0 && size_sectors > sector => "its data would overlap its superblock",
         () => return Ok(fields(&words, sector)),
     };
     Err(corrupt(wrong))

@@ -19,22 +19,22 @@ pub static CASE: Case = Case {
     name: "fs",
     about: "Compare file systems and their options, each newly made for every run",
     help: "\
-Every run makes a new file system and mounts it, fills it with files unless the mode writes new ones, \
-unmounts and mounts it again, so that no cache holds anything of it, and then does one of fileio's modes: \
-seqwr, seqrewr, seqrd, rndrd, rndwr, rndrw, with as many requests as there are blocks: of those anywhere \
-every third meets a block again. File systems take turns, and each mode is judged by the first of \
-them. Without a choice of yours they are all whose mkfs is there and that the kernel can mount, with their \
-defaults, and btrfs with compression beside; what is left out is said.
+Every run creates a new file system and mounts it. Unless the mode writes new files, the run fills it with \
+files, and unmounts and mounts it again to empty all caches. Then it runs one of the modes of fileio: seqwr, \
+seqrewr, seqrd, rndrd, rndwr or rndrw, with as many requests as there are blocks; at random offsets, about \
+every third request repeats a block. File systems take turns, and the first one is the baseline of each mode. \
+By default the candidates are all file systems whose mkfs is installed and that the kernel can mount, with \
+their default options, and also btrfs with compression; omitted file systems are listed.
 
-They are made on a loop device over an image in --dir, which is written once before, so that no run pays \
-for the space of the image, and which has no name: whatever ends the program, nothing of it stays. Figures \
-are thus those of file systems on a part of the file system of --dir. With --device they are made on a \
-device, which has to be free and empty, and is wiped at the end.
+They are created on a loop device over an image file in --dir. The image is fully written once, so that no \
+run measures its allocation, and it is unlinked, so that it disappears however the program ends. The results \
+are therefore those of file systems inside the file system of --dir. With --device they are created on a \
+device, which must be unused and empty, and is wiped at the end.
 
-A candidate is a file system with options: words for its mkfs, and mount=OPTION,... as mount(8) takes them. \
-What is written is by half zeros, so that compression has something to do; noise never compresses. This \
-needs root. A run takes some seconds, a round of all as many as there are modes and file systems: give it \
---time or --runs.",
+A candidate is a file system with options: arguments for its mkfs, and mount=OPTION,... as in mount(8). \
+Half of the written bytes are zeros, so that compression has an effect; noise never compresses. This case \
+needs root. A run takes some seconds, and a round has one run for each mode and file system: set --time or \
+--runs.",
     examples: "\
   sudo pinstripe lab run fs --dir /srv --runs 5 --warm-up 0
   sudo pinstripe lab run fs --file-systems ext4,xfs --modes seqwr,rndwr --time 600

@@ -23,11 +23,10 @@ pub static CASE: Case = Case {
     name: "quick",
     about: "What a disk is good at, and what to set: the main questions, in five minutes",
     help: "\
-Asks how fast new files get to the disk and by which policy, how many requests it wants at once and how \
-large they should be, how fast it reads, and what it takes until a single block is durable. In each group \
-variants differ in one setting; what 'split' does by itself is what the others are judged by, or else the \
-first.\n\n'pinstripe lab quick DIR' \
-does the same and writes a page about it.",
+Measures how fast new files are written with each write policy, the best number of concurrent requests and \
+their best size, the read rate, and the time until a single block is durable. The variants of a group differ \
+in one setting. The baseline of a group is the default of 'split', or else the first variant.\n\n\
+'pinstripe lab quick DIR' does the same and writes an HTML page with the results.",
     examples: "  pinstripe lab run quick --dir /srv\n  pinstripe lab quick /srv",
     options: OPTIONS,
     plan,

@@ -27,9 +27,9 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(&["none", "advice", "kernel", "overlay", "store"]),
         default: Some("advice"),
         about: "What reads ahead: none, advice, kernel, overlay, store",
-        more: "advice: pinstripe, with the windows of --windows. kernel: the kernel, set to them. \
-               overlay: pinstripe's read-ahead, which is told nothing. store: the same, of a \
-               backup of the files.",
+        more: "advice: pinstripe advises the kernel, with the windows of --windows. kernel: the \
+               kernel, set to these windows. overlay: the read-ahead of 'pinstripe overlay', which \
+               detects the pattern itself. store: the same for reads from a backup of the files.",
     },
     pool::ENGINE,
     pool::CONF,

@@ -44,7 +44,7 @@ pub(super) fn beside_published(results: &Results) -> Option<Table> {
         let row = std::iter::once(window.to_owned());
         rows.push(row.chain(known.iter().map(of)).chain(known.iter().map(published)).collect());
     }
-    let note = "2013: 4 MiB records in order on a Ceph cluster of 24 servers (ceph-devel), all clients \
-                together, as published there; 'kernel' was its default.";
-    Some(Table::from_rows("MB/s beside 24 servers of 2013", note, rows))
+    let note = "2013: sequential 4 MiB records on a Ceph cluster of 24 servers, sum of all clients, as \
+                published on ceph-devel; 'kernel' was its default.";
+    Some(Table::from_rows("MB/s compared with 24 servers of 2013", note, rows))
 }

@@ -32,20 +32,20 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "record-probe",
-    about: "Record many streams at a fixed rate beside a storm of writes: rings, overruns, stalls",
+    about: "Record many streams at a fixed rate during a storm of writes: rings, overruns, stalls",
     help: "\
-Streams come at their rate whatever the disk does, as sound and pictures do: a clock says how many bytes \
-there are, so no stall can hide what it kept waiting. --writers threads look after them in turn and write \
-a chunk of each as soon as it is whole; one more makes all durable every --sync-every seconds. Once there are \
-no other writes ('idle'), once a thread of pinstripe's own writes 1 MiB after the other as fast as it goes, \
-and has the disk take it ('storm').
+Streams produce data at a fixed rate whatever the disk does, as sound and pictures do: a clock determines how \
+many bytes exist, so every stall shows as data that had to wait. --writers threads serve the streams in turn \
+and write a chunk of each as soon as it is complete; one more thread syncs all files every --sync-every \
+seconds. Each variant runs without other writes ('idle'), or while a thread of pinstripe writes 1 MiB blocks \
+to the disk as fast as possible ('storm').
 
-The figure is the backlog: the most KiB that any stream had waiting. Beside it stand overruns (a ring of \
---ring was too small), stalls of more than 100 ms, the durable lag (the greatest age of a byte that a \
-power cut would have taken), and the ring that each stream needs:
-  chunk + rate x (round + 2 x longest write), and from there to a power of two
+The result is the backlog: the largest amount of data, in KiB, that any stream had waiting. The table also \
+shows overruns (a ring of --ring was too small), stalls of more than 100 ms, the durable lag (the greatest age \
+of a byte that a power cut would have lost), and the ring size that each stream needs:
+  chunk + rate x (round + 2 x longest write), rounded up to a power of two
 where a round is the time in which a writer writes a chunk of each of its streams. After each run all streams \
-are read again and compared with what was recorded; this is not measured.",
+are read and compared with the recorded data; this is not measured.",
     examples: "\
   pinstripe lab run record-probe --dir /srv/audio
   pinstripe lab run record-probe --streams 256 --rate 288K --ring 128K --run-time 20

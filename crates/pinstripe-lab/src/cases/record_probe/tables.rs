@@ -66,7 +66,7 @@ fn formula(results: &Results) -> Option<Table> {
         let ring = of(worst, "ring_needed_kib").map_or("-".to_owned(), |it| format!("{it:.0}"));
         rows.push([way(variant), vec![text, ring]].concat());
     }
-    let note = "Of the run that needed most, of those that count.";
+    let note = "From the run that needed the largest ring, among the runs that count.";
     (rows.len() > 1).then(|| Table::from_rows("The ring each stream needs", note, rows))
 }
 

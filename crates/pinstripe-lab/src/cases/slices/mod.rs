@@ -29,15 +29,15 @@ pub static CASE: Case = Case {
     name: "slices",
     about: "Compare one area with two striped areas, and determine whether they share a spindle",
     help: "\
-'one' is a file in the first --dir; 'two' are files of half the size, in the first --dir and the second, \
-records in turn on either. Name directories on two partitions of one disk to see what it costs when an arm \
-moves between them, on two disks to see what a second arm gives. With one --dir both files are in it. Of a \
---device, 'one' is its beginning; 'two' are half as much at its beginning and in its middle. Several \
-sizes are measured in turns: what fits a cache of the disk is another experiment than what does not.
+'one' is a file in the first --dir; 'two' is a pair of files of half the size, one in the first --dir and one \
+in the second, with records striped over both. Name directories on two partitions of one disk to see the cost \
+of moving its head between them, or on two disks to see the gain of a second head. With one --dir both files \
+are in it. With --device, 'one' is the beginning of the device; 'two' is half as much at its beginning and half \
+at its middle. Several sizes take turns, because data that fits into the disk's cache behaves differently.
 
 The tests are those of the case iozone, with a stride of 17, and one more:
-  spindle    small reads at random places, of each area alone and of both at once: \
-what each keeps of its rate beside the other. Half is one arm, all is two.",
+  spindle    small reads at random offsets, in each area alone and in both at once: the share of its rate \
+that each area keeps. Half means that one head serves both; all means two heads.",
     examples: "\
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2 --total-size 8G,16G --run-time 600

@@ -59,7 +59,7 @@ fn spindle_table(variant: &Variant) -> Table {
         (false, true) => "No arm moved: this is a cache, or a disk without one.",
         (false, false) => "",
     };
-    let head = ["first, reads/s", "second, reads/s", "kept beside the other", "verdict"];
+    let head = ["first, reads/s", "second, reads/s", "rate kept together", "verdict"];
     let row = vec![
         grid::cell(of("first_reads_per_s")),
         grid::cell(of("second_reads_per_s")),

@@ -79,7 +79,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "NAME",
         form: ValueForm::OneOf(DATA),
         default: Some("dump"),
-        about: "What is split: random or dump",
+        about: "Content of the source: random or dump",
         more: "",
     },
     CaseOption {

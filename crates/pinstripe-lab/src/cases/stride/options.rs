@@ -46,9 +46,10 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "WAY,...",
         form: ValueForm::SomeOf(&["none", "advice", "overlay", "store"]),
         default: Some("advice"),
-        about: "What knows of the next records: none, advice, overlay, store",
-        more: "none: nothing, the baseline. advice: the program, see --ahead. overlay: pinstripe's \
-               read-ahead, which is told nothing. store: the same, of a backup of the file.",
+        about: "What reads ahead: none, advice, overlay, store",
+        more: "none: nothing, the baseline. advice: the program, see --ahead. overlay: the \
+               read-ahead of 'pinstripe overlay', which detects the pattern itself. store: the same \
+               for reads from a backup of the file.",
     },
     pool::ENGINE,
     pool::CONF,

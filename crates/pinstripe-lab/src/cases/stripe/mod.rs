@@ -30,21 +30,20 @@ pub static CASE: Case = Case {
     name: "stripe",
     about: "Compare granules of an array, by short and long writes and reads",
     help: "\
-An array is made of files in --dir, which take turns where there are several, or of memory, and all of it \
-is written. Then each granule has its turn on \
-the one running array, with each of these loads:
-  randwrite   4 KiB anywhere
-  write64k    64 KiB in order
-  write1m     1 MiB in order
-  randread    4 KiB anywhere
-  read1m      1 MiB in order
-The granule is the unit in which parity is computed and members are read and written. A figure is bytes \
-moved in the time until they were durable. There is one request at a time unless --workers and --depth say \
-otherwise: --workers 2 --depth 64 is what fio does with numjobs=2, iodepth=64. Beside it stand the processor time of a request and what all \
-members read and wrote for each byte: data with parity, and log.
+An array is created from files in --dir, or in memory, and completely written once; several --dir take turns. \
+Then each granule is measured in turn on the same running array, with each of these loads:
+  randwrite   write 4 KiB at random offsets
+  write64k    write 64 KiB sequentially
+  write1m     write 1 MiB sequentially
+  randread    read 4 KiB at random offsets
+  read1m      read 1 MiB sequentially
+The granule is the unit in which parity is computed and members are read and written. The rate is bytes \
+transferred divided by the time until they were durable. By default there is one request at a time; \
+--workers 2 --depth 64 corresponds to numjobs=2, iodepth=64 of fio. The table also shows the CPU time of a \
+request, and the bytes that all members read and wrote for each byte requested: data with parity, and log.
 
-The first granule is what others are judged by: --granules 64K,4K says what changing it does. --knob does the \
-same for another setting of an array, before and after: --knob chunk=64K,256K.",
+The first granule is the baseline: --granules 64K,4K shows the effect of a change from 64K to 4K. --knob does \
+the same for another setting of an array: --knob chunk=64K,256K.",
     examples: "\
   pinstripe lab run stripe --members-in memory
   pinstripe lab run stripe --dir /srv --granules auto,4K,64K --loads randwrite,write1m
@@ -317,7 +316,7 @@ fn tables(results: &Results) -> Vec<Table> {
     let of = |title: &str, note: &str, name: &str| {
         grid::grid(results, title, note, ways, grid::named(name))
     };
-    let per_byte = "Of all members together, for each byte of the user; without tables.";
+    let per_byte = "Sum of all members, for each byte requested; without the tables of checksums.";
     vec![
         grid::grid(results, &format!("MB/s by load and {knob}"), "", ways, grid::value),
         of("CPU us of a request", "", "cpu_us"),

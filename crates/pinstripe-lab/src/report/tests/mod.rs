@@ -182,8 +182,8 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     let text = words(&page);
     for part in [
         "All 42 runs count, 41 of them although others disturbed them, which was accepted.",
-        "41 of 42 runs were disturbed and count all the same, as it was asked for:",
-        "counts beside other load: others took 30 % of the processors",
+        "41 of 42 runs were disturbed and count anyway, as requested:",
+        "counts despite other load: others took 30 % of the processors",
         "--accept-noise --seed 7",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
@@ -428,9 +428,9 @@ fn several_results_are_held_against_the_first_before_each_is_shown() {
             "B against A: estimates only: 1 MiB writes buffered {speed:.2}× (1 and 1 executions)"
         ),
         "1 MiB writes dsync 0.80× (1 and 1 executions)",
-        "and 2 more; no verdict: how far executions of the same lie apart is not known",
+        "and 2 more; no verdict: the spread between repeated executions is not known",
         "C against A: nothing that both measured.",
-        "What else is other in B ('before' is A): kernel: 6.12.0 before, 6.18 now.",
+        "Other differences in B ('before' is A): kernel: 6.12.0 before, 6.18 now.",
         "A: fileio 2023-11-14 22:13:20 UTC",
         "C: quick",
     ] {

@@ -85,7 +85,7 @@ impl RunHead {
                 && fences_offset <= offset.saturating_add(full).saturating_add(page_bytes.into());
             let next = fences_offset.checked_add(u64::from(fences_bytes));
             let (true, Some(next)) = (is_possible, next) else {
-                return Err(reader.corrupt("a segment lies where it cannot"));
+                return Err(reader.corrupt("a segment has an impossible offset"));
             };
             pages_in_all += u64::from(pages);
             end = next;
@@ -95,7 +95,7 @@ impl RunHead {
         for _ in 0..table_count {
             let (offset, bytes) = (reader.u64()?, reader.u32()?);
             let (true, Some(next)) = (offset == end, end.checked_add(u64::from(bytes))) else {
-                return Err(reader.corrupt("a table of packs lies where it cannot"));
+                return Err(reader.corrupt("a table of packs has an impossible offset"));
             };
             end = next;
             tables.push((offset, bytes));

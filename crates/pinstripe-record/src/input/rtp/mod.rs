@@ -317,8 +317,8 @@ impl RecordInput for RtpInput {
                 Ok(())
             }
             Some(_) => Ok(()),
-            None => Err(Error::new(Kind::Io, "nothing ever came")
-                .advice("look at the address, and whether a firewall lets its packets through")),
+            None => Err(Error::new(Kind::Io, "no data was received")
+                .advice("check the address, and whether a firewall blocks its packets")),
         }
     }
 }
