@@ -118,7 +118,7 @@ impl ArrayGeometry {
         check_members(level, members, layout)?;
         let chunk_shift = chunk_bytes.trailing_zeros();
         if member_bytes < chunk_bytes || member_bytes > i64::MAX as u64 {
-            return Err(Error::new(Kind::Usage, "the members do not hold a single chunk")
+            return Err(Error::new(Kind::Usage, "the members are too small for one chunk")
                 .expected(format_size(chunk_bytes), format_size(member_bytes))
                 .advice("choose larger members or a smaller chunk"));
         }
@@ -365,9 +365,12 @@ fn copied_rows(copies: Copies, members: u8, member_chunks: u64) -> Result<(u64, 
     let used = chunks.checked_mul(near * far).ok_or_else(too_large)?.div_ceil(members);
     let rows = fitting(used).ok_or_else(too_large)?;
     if rows == 0 {
-        return Err(Error::new(Kind::Usage, "the members do not hold all copies of one chunk")
-            .expected(pinstripe_base::units::counted(far, "chunk", "chunks"), member_chunks)
-            .advice("choose larger members, a smaller chunk or fewer copies"));
+        return Err(Error::new(
+            Kind::Usage,
+            "the members are too small for all copies of one chunk",
+        )
+        .expected(pinstripe_base::units::counted(far, "chunk", "chunks"), member_chunks)
+        .advice("choose larger members, a smaller chunk or fewer copies"));
     }
     let stride = match (far, copies.offset) {
         (1, _) => 0,

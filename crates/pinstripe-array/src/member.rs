@@ -95,7 +95,9 @@ impl ArrayMember {
                 "its region map is not the one that was written last: the device lost a write";
             return Err(Error::corrupt(what, member.path())
                 .expected(superblock.regions_check, check)
-                .advice(format!("{ANEW}; --force uses it as it is, with blocks that may be old")));
+                .advice(format!(
+                    "{ANEW}; --force uses it as it is, with blocks that may be stale"
+                )));
         }
         Ok(member)
     }

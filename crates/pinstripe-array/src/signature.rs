@@ -123,9 +123,7 @@ pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     match (newest, failed) {
         (Some(newest), _) => Ok(newest),
         (None, Some(error)) => Err(error),
-        (None, None) => {
-            Err(Error::new(Kind::NotFound, "carries no superblock of md").at(device.place()))
-        }
+        (None, None) => Err(Error::new(Kind::NotFound, "has no md superblock").at(device.place())),
     }
 }
 

@@ -68,10 +68,10 @@ fn connector(
     }
     let known = Certificate::from_pem_bundle(authorities).ok().filter(|known| !known.is_empty());
     let authorities = known.ok_or_else(|| {
-        Error::new(Kind::Usage, "the file of authorities has no certificate")
+        Error::new(Kind::Usage, "the CA bundle has no certificate")
             .at(place.path())
             .expected("certificates as PEM", "something else")
-            .advice("check the file that AWS_CA_BUNDLE, or ca_bundle of the profile, names")
+            .advice("check the file named by AWS_CA_BUNDLE or by ca_bundle in the profile")
     })?;
     Ok(CountingConnector { counters, authorities })
 }
@@ -154,7 +154,7 @@ fn azure(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<Opened> {
 
 #[cfg(not(all(feature = "gcp", feature = "azure")))]
 fn without(place: &BucketPlace) -> Error {
-    Error::new(Kind::Unsupported, "this program does not speak this").at(place.path())
+    Error::new(Kind::Unsupported, "this program does not support this protocol").at(place.path())
 }
 
 fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {

@@ -125,8 +125,8 @@ impl Fault {
             Fault::Cut(why) => failed(Kind::Io, why)
                 .advice("check the endpoint and the network; tried several times"),
             Fault::Untrusted(why) => failed(Kind::Io, why).advice(
-                "name the file with the authority's certificate by AWS_CA_BUNDLE, or by ca_bundle of \
-                 the profile; check also the endpoint's host name and this host's clock",
+                "set AWS_CA_BUNDLE, or ca_bundle in the profile, to a file with the CA \
+                 certificate; also check the endpoint's host name and this host's clock",
             ),
             Fault::Late => failed(Kind::Unanswered, "no answer in time")
                 .advice("check the endpoint and the network; tried several times"),

@@ -39,12 +39,12 @@ impl Inner {
         if makes_once {
             return Ok(());
         }
-        let what = "this bucket keeps versions since its member was made, and with them this \
-                    endpoint lets several writers make the same object";
+        let what = "versioning was enabled on this bucket after the member was created, and with \
+                    versioning this endpoint lets several writers create the same object";
         Err(Error::new(Kind::NoOneWinner, what).at(self.place.path()).advice(
             "backups of two writers could overwrite each other there: the store can still be read; \
-             move the member to a bucket without versions (pinstripe member replace), or make a \
-             new store in one",
+             move the member to a bucket without versioning (pinstripe member replace), or create \
+             a new store in one",
         ))
     }
 

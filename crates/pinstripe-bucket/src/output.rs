@@ -122,7 +122,7 @@ impl BucketOutput {
             let Some(number) = number else {
                 return Err(Error::new(
                     Kind::Refused,
-                    "the prefix has something else than an output",
+                    "the prefix contains other objects than an output",
                 )
                 .at(&self.path)
                 .expected("'head' and 'log-...'", format!("'{key}' of {bytes} bytes"))
@@ -224,7 +224,7 @@ impl BucketOutput {
         put.map_err(|fault| match fault {
             Fault::Exists => Error::new(Kind::Busy, "another program writes to this output")
                 .at(self.path.join(name(number)))
-                .advice("let it end, or name another prefix"),
+                .advice("wait until it ends, or name another prefix"),
             fault => self.failed(&fault, "write", &name(number)),
         })
     }
@@ -379,7 +379,8 @@ impl Device for BucketOutput {
             return Ok(());
         }
         if end_within(offset, bytes.len(), BYTES_MAX).is_none() {
-            return Err(Error::new(Kind::NoSpace, "longer than an output can be").at(&self.path));
+            return Err(Error::new(Kind::NoSpace, "longer than the maximum length of an output")
+                .at(&self.path));
         }
         parts(offset, bytes.len())
             .try_for_each(|(number, range, at)| self.write_part(number, range, &bytes[at]))
@@ -395,7 +396,8 @@ impl Device for BucketOutput {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         if bytes > BYTES_MAX {
-            return Err(Error::new(Kind::NoSpace, "longer than an output can be").at(&self.path));
+            return Err(Error::new(Kind::NoSpace, "longer than the maximum length of an output")
+                .at(&self.path));
         }
         match self.len()? {
             now if bytes < now => self.cut(bytes),
@@ -421,7 +423,7 @@ impl Device for BucketOutput {
     }
 
     fn discard(&self, _range: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "space cannot be given back").at(&self.path))
+        Err(Error::new(Kind::Unsupported, "space cannot be released").at(&self.path))
     }
 
     fn caps(&self) -> Caps {

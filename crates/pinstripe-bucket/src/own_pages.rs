@@ -26,7 +26,7 @@ impl Signed {
         let page = self.call(Ask { method: "GET", query, ..Ask::default() }).await?.text().await?;
         objects(&page).ok_or_else(|| object_store::Error::Generic {
             store: "S3",
-            source: "a listing that makes no sense".into(),
+            source: "an invalid listing".into(),
         })
     }
 }

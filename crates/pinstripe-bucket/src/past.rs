@@ -47,7 +47,7 @@ impl Past {
     }
 }
 
-pub(crate) const ODD: &str = "a listing of versions that makes no sense";
+pub(crate) const ODD: &str = "an invalid listing of versions";
 
 impl Version {
     /// The metadata as a present listing would return it.

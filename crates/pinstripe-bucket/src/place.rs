@@ -106,7 +106,8 @@ impl BucketPlace {
             return odd("the bucket name is not valid");
         }
         if !prefix.is_empty() && !prefix.split('/').all(is_word) {
-            return odd("the prefix has a part that is empty, '.', '..' or of other characters");
+            return odd("the prefix has a component that is empty, '.' or '..', or that has \
+                        unsupported characters");
         }
         let [account, bucket, prefix] = [account, bucket, prefix].map(str::to_owned);
         Ok(BucketPlace { provider, is_secure, host, account, bucket, prefix })
@@ -247,7 +248,7 @@ fn host_of(place: &Path, endpoint: &str) -> Result<(bool, String)> {
         _ => {
             return Err(Error::new(Kind::Usage, "an endpoint begins with https:// or http://")
                 .at(place)
-                .expected("a URL as https://s3.example.org", endpoint));
+                .expected("a URL such as https://s3.example.org", endpoint));
         }
     };
     Ok((is_secure, host.trim_end_matches('/').to_ascii_lowercase()))

@@ -90,7 +90,7 @@ pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
 }
 
 fn no_one_winner(member: &Inner, raced: usize) -> Error {
-    let what = "this endpoint lets several writers make the same object (no create-if-absent)";
+    let what = "this endpoint lets several writers create the same object (no create-if-absent)";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
         .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
@@ -101,11 +101,12 @@ fn no_one_winner(member: &Inner, raced: usize) -> Error {
 }
 
 fn no_lists(member: &Inner, put: &Ability) -> Error {
-    let what = "this endpoint has no create-if-absent, and its listings lack what was just put";
+    let what = "this endpoint has no create-if-absent, and its listings lack objects that were \
+                just written";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
-        .expected("that each put is listed", &put.seen)
-        .advice("a writer could not see that another one is at work: use another endpoint")
+        .expected("every written object in the next listing", &put.seen)
+        .advice("a writer could not detect another writer: use another endpoint")
 }
 
 /// Whether the bucket keeps versions; `None` if the endpoint does not report it.
@@ -165,7 +166,7 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
     Ok(ProbeReport { abilities, refused: trial.refused() })
 }
 
-const RACED: &str = "create if absent, raced 8 ways";
+const RACED: &str = "create-if-absent with 8 concurrent writers";
 const LISTED: &str = "list after put";
 const ENDED: &str = "ranges from the end";
 
@@ -284,11 +285,11 @@ impl<'a> Trial<'a> {
             what,
             is_there: seen == of,
             is_needed: true,
-            seen: format!("{seen} of {of} listings knew"),
+            seen: format!("{seen} of {of} listings were complete"),
         };
         let mut deleted = ability("list after delete", seen_delete, looks);
         if self.has_left() {
-            deleted.seen = "not tried: nothing may be deleted".to_owned();
+            deleted.seen = "not tested: deletion is not permitted".to_owned();
         }
         Ok([ability(LISTED, seen_put, puts), deleted])
     }

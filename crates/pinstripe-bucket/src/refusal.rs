@@ -89,8 +89,8 @@ impl Refusal {
     pub fn advice(&self, region: &str, place: &Path) -> String {
         let text = match &*self.code {
             _ if self.is_full() => {
-                "there is no room left at the endpoint, or for these credentials: make room there, \
-                 or have the quota raised"
+                "the endpoint, or the quota of these credentials, is full: free space there, or \
+                 have the quota raised"
             }
             "NoSuchBucket" => "create the bucket first, or check its name and --endpoint",
             "ContainerNotFound" => "create the container first, or check its name and the account",
@@ -135,9 +135,9 @@ impl Refusal {
         if self.region.is_empty() && !self.sent_to.is_empty() {
             let host = &self.sent_to;
             return format!(
-                "no request goes to another host than that of the place: if {host} is the endpoint \
-                 of the bucket, which is in another region then, {name_it}; else look for a login \
-                 page or a proxy in between"
+                "redirects to another host are not followed: if {host} is the endpoint of the \
+                 bucket in another region, {name_it}; otherwise check for a login page or a proxy \
+                 in between"
             );
         }
         let found = if self.region.is_empty() { "another one" } else { &self.region };
@@ -170,9 +170,10 @@ impl Refusal {
 pub fn strange(place: &Path) -> &'static str {
     match scheme(place) {
         "gs" | "az" => {
-            "this does not answer as the provider does: check the endpoint, and proxies in between"
+            "this server does not answer like the provider: check the endpoint, and proxies in \
+             between"
         }
-        _ => "this does not answer as S3 does: check --endpoint, and proxies in between",
+        _ => "this server does not answer like S3: check --endpoint, and proxies in between",
     }
 }
 
@@ -239,7 +240,7 @@ mod tests {
             (400, "AuthorizationHeaderMalformed", "eu-west-1"),
             (200, "", "check --endpoint"),
             (404, "XAdminUserNotFound", "AWS_ACCESS_KEY_ID"),
-            (403, "QuotaExceeded", "no room left"),
+            (403, "QuotaExceeded", "or the quota of"),
             (503, "SlowDown", "later"),
         ] {
             let region = "eu-west-1".to_owned();

@@ -189,7 +189,7 @@ impl Buckets {
             None => clients::open(place, access, &endpoint)?,
         };
         if self.past.is_some() && signed.is_none() {
-            let what = "only a bucket that speaks S3 can be shown as it was";
+            let what = "--at needs a bucket with the S3 protocol";
             return Err(Error::new(Kind::Unsupported, what).at(place.path()));
         }
         let past = self.past.map(|at| Past::new(at, place.prefix()));

@@ -55,9 +55,9 @@ impl BucketSource {
         let source = BucketSource { session, runtime, place, path, owner };
         match source.has_prefix("") {
             Ok(true) => Ok(source),
-            Ok(false) => Err(Error::new(Kind::NotFound, "there is nothing below this prefix")
+            Ok(false) => Err(Error::new(Kind::NotFound, "no object has this prefix")
                 .at(&source.path)
-                .advice("name a bucket, or what keys in it begin with: s3://BUCKET/PREFIX")),
+                .advice("name a bucket, or a prefix of keys in it: s3://BUCKET/PREFIX")),
             Err(fault) => Err(source.failed(&fault, "list", "")),
         }
     }

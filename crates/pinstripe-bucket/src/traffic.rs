@@ -299,7 +299,7 @@ async fn bounded(body: HttpResponseBody, most_bytes: usize) -> Result<Bytes, Htt
     while let Some(part) = stream.next().await {
         let part = part?;
         if whole.len() + part.len() > most_bytes {
-            return Err(odd("an answer that is longer than any of S3"));
+            return Err(odd("the answer is longer than any S3 answer"));
         }
         whole.extend_from_slice(&part);
     }

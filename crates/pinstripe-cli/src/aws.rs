@@ -158,12 +158,11 @@ impl AwsSettings {
             .or_else(|| profile.and_then(|it| it.get(AUTHORITIES[1])).map(str::to_owned));
         let Some(path) = named.map(PathBuf::from) else { return Ok(Vec::new()) };
         let advice = "check AWS_CA_BUNDLE, or ca_bundle of the profile";
-        let bytes = read(&path).map_err(|error| {
-            Error::io("cannot read the file of authorities", &path, error).advice(advice)
-        })?;
+        let bytes = read(&path)
+            .map_err(|error| Error::io("cannot read the CA bundle", &path, error).advice(advice))?;
         // An authority behind the limit would be one that is not trusted, without a word.
         if bytes.len() as u64 > FILE_MAX_BYTES {
-            return Err(Error::new(Kind::Usage, "the file of authorities is too long")
+            return Err(Error::new(Kind::Usage, "the CA bundle is too long")
                 .at(&path)
                 .expected(format_size(FILE_MAX_BYTES), "more")
                 .advice(advice));

@@ -167,7 +167,7 @@ fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
             if verb.get_ref() == "version" {
                 continue;
             }
-            let what = format!("'{}' is not a table of a verb", verb.get_ref());
+            let what = format!("the table '{}' belongs to no verb", verb.get_ref());
             return Err(source.error(at, what).advice(ADVICE));
         };
         let known = known_options(root, verb.get_ref());
@@ -204,7 +204,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
     match i64::from_str_radix(number.as_str(), number.radix()) {
         Ok(VERSION) => Ok(()),
         _ => {
-            let what = "the knobs are of another version";
+            let what = "the knobs file has an unsupported version";
             let error = Error::new(Kind::Unsupported, what);
             Err(error
                 .at(source.place(name.span().start))

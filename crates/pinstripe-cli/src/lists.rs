@@ -77,7 +77,7 @@ fn read(source: impl Read, place: &Path) -> Result<Vec<u8>> {
         .read_to_end(&mut bytes)
         .map_err(|error| Error::io("cannot read the list", place, error))?;
     if bytes.len() as u64 > LIST_MAX_BYTES {
-        return Err(Error::new(Kind::Usage, "too long for a list")
+        return Err(Error::new(Kind::Usage, "the list is too long")
             .at(place)
             .expected(format!("at most {LIST_MAX_BYTES} bytes"), "more"));
     }

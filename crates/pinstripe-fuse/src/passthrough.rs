@@ -47,7 +47,7 @@ impl Passthrough {
         let offered = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
             && config.set_max_stack_depth(STACK_DEPTH).is_ok();
         if !offered {
-            let what = "this kernel passes no files through (FUSE_PASSTHROUGH, Linux 6.9)";
+            let what = "this kernel does not support passthrough (FUSE_PASSTHROUGH, Linux 6.9)";
             self.refuse(Error::new(Kind::Unsupported, what));
         }
     }
@@ -98,7 +98,7 @@ impl Passthrough {
     fn refused(&self, error: &io::Error) {
         let number = error.raw_os_error().map(Errno::from_raw_os_error);
         let what = match number {
-            Some(Errno::PERM) => "only root may have the kernel pass files through (CAP_SYS_ADMIN)",
+            Some(Errno::PERM) => "passthrough needs root (CAP_SYS_ADMIN)",
             // This file only: it is on a file system that is stacked itself.
             Some(Errno::LOOP) => return,
             _ => {

@@ -51,7 +51,7 @@ pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()>
     let mut incoming = ReceiveBuffer::new(socket, &context.is_ending);
     incoming.set_deadline(settings.handshake_timeout)?;
     set_socket_timeout(socket, Timeout::Send, Some(settings.stall_timeout))
-        .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))?;
+        .map_err(|errno| Error::io("cannot set a socket timeout", "a socket", errno))?;
     let Some((export, terms)) = negotiate(context.exports, socket, &mut incoming)? else {
         return Ok(());
     };
@@ -260,5 +260,5 @@ impl Drop for DisconnectOnPanic<'_> {
 }
 
 fn too_much(what: &str, most: u32, found: u32) -> Error {
-    Error::new(Kind::Corrupt, format!("{what} of a client is far too long")).expected(most, found)
+    Error::new(Kind::Corrupt, format!("{what} from a client is too long")).expected(most, found)
 }

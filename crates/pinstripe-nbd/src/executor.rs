@@ -104,9 +104,7 @@ impl RequestExecutor<'_> {
             (Command::WriteZeroes, _) => self.zero(request, range)?,
             (Command::BlockStatus, _) => return Ok(self.status(request, range)?),
             _ => {
-                return Err(
-                    Error::new(Kind::Unsupported, "not a request that can be carried out").into()
-                );
+                return Err(Error::new(Kind::Unsupported, "not a valid request").into());
             }
         }
         let changes =

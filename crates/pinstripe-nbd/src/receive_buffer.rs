@@ -54,7 +54,7 @@ impl<'a> ReceiveBuffer<'a> {
 
     fn set_timeout(&self, time: Duration) -> Result<()> {
         set_socket_timeout(self.socket, Timeout::Recv, Some(time))
-            .map_err(|errno| Error::io("cannot set a limit", "a socket", errno))
+            .map_err(|errno| Error::io("cannot set a socket timeout", "a socket", errno))
     }
 
     /// Whether this many bytes are in the buffer.

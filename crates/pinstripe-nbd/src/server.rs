@@ -107,7 +107,7 @@ impl Server {
                 };
                 let started = std::thread::Builder::new().name("nbd client".to_owned());
                 if let Err(error) = started.spawn_scoped(scope, serve) {
-                    context.monitor.note(&format!("no thread for a client: {error}"));
+                    context.monitor.note(&format!("cannot start a thread for a client: {error}"));
                 }
             }
         }

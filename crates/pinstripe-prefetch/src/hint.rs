@@ -55,8 +55,8 @@ fn words(text: &str) -> Result<(Hint, u64), String> {
             Ok((Hint::WillNeed(ranges?), 0))
         }
         _ => Err(format!(
-            "no hint '{text}': sequential, random, stride LENGTH DISTANCE, will-need OFFSET \
-             LENGTH..., dont-need"
+            "unknown hint '{text}': expected sequential, random, stride LENGTH DISTANCE, will-need \
+             OFFSET LENGTH..., dont-need"
         )),
     }
 }

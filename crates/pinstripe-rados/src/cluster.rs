@@ -340,7 +340,7 @@ fn text(text: &str) -> Result<CString> {
 }
 
 fn unclean() -> Error {
-    Error::new(Kind::Usage, "a name of Ceph cannot hold a NUL")
+    Error::new(Kind::Usage, "a Ceph name cannot contain a NUL byte")
 }
 
 /// The error of a call that returned a negative number.

@@ -40,9 +40,9 @@ pub(crate) fn all_folders(
         match other {
             Ok(folder) => folders.push(Arc::new(folder)),
             Err(error) if error.kind() == Kind::NotFound => {
-                let what = "a directory of this take is not there";
+                let what = "a directory of this take is missing";
                 let error = Error::new(Kind::NotFound, what)
-                    .advice("attach its disk where it was while the take was recorded");
+                    .advice("attach its disk at the same path as during the recording");
                 monitor.warning(path, error);
             }
             Err(error) => monitor.warning(path, error),
@@ -240,11 +240,11 @@ pub(crate) fn holes_of<'a>(
 
 /// Names them, as losses.
 pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
-    let what = "of it are in none of its files: a directory failed while they came";
+    let what = "are missing from all files: a directory failed during the recording";
     tell_frames(
         manifest,
         holes,
-        (what, "what is in its files is whole; put silence of that length between them"),
+        (what, "the data in its files is complete; insert silence of that length between them"),
         monitor,
     );
 }
@@ -283,9 +283,9 @@ fn length(ranges: &[Range<u64>]) -> u64 {
 
 /// The error for a file whose first frame differs between its manifest and its journal.
 pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
-    Error::new(Kind::Corrupt, format!("says something else of '{file}' than the journal"))
+    Error::new(Kind::Corrupt, format!("contradicts the journal about '{file}'"))
         .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
-        .advice("put a copy of take.json back, or correct it: the journal has checksums")
+        .advice("restore take.json from a copy, or correct it: the journal has checksums")
 }
 
 #[cfg(test)]

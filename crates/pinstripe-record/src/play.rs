@@ -145,11 +145,11 @@ impl PreparedPlay {
             (frames_in(plan.from, shape.rate), plan.most.map(|it| frames_in(it, shape.rate)));
         if from > 0 && from >= files.end() {
             let end = files.end() as f64 / f64::from(shape.rate.max(1));
-            return Err(Error::new(Kind::Usage, "there is nothing to play so late in the take")
-                .expected(
-                    format!("less than {end:.1} s"),
-                    format!("{} s", plan.from.as_secs_f64()),
-                ));
+            return Err(Error::new(
+                Kind::Usage,
+                "the start position is beyond the end of the take",
+            )
+            .expected(format!("less than {end:.1} s"), format!("{} s", plan.from.as_secs_f64())));
         }
         let played = (&chosen[..], from, most.unwrap_or(u64::MAX));
         files.tell_absent(&folders, &manifest, played, monitor);
@@ -262,7 +262,7 @@ fn common_shape(manifest: &Manifest, chosen: &[usize]) -> Result<StreamShape> {
     match shapes.iter().all(|it| *it == first) {
         true => Ok(first),
         false => Err(Error::new(Kind::Usage, "the streams have different rates or formats")
-            .advice("name those that are alike with --stream")),
+            .advice("select streams of the same rate and format with --stream")),
     }
 }
 

@@ -85,7 +85,7 @@ impl Ring {
         let end = (offset as u64).checked_add(size);
         let is_inside = end.is_some_and(|end| end <= arena.bytes as u64);
         if !size.is_power_of_two() || !is_inside || frame_bytes == 0 || frame_bytes * 4 > size {
-            return Err(Error::new(Kind::Usage, "a ring that cannot be")
+            return Err(Error::new(Kind::Usage, "an impossible ring size")
                 .expected("a power of two, four frames at least", size));
         }
         let tail = |number| Line(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));

@@ -53,8 +53,13 @@ pub fn rebuilt(
     wanted: usize,
     bytes: usize,
 ) -> Result<Vec<u8>> {
-    let too_many =
-        || Error::new(Kind::TooManyLosses, "too many shards of a row are lost to rebuild it");
+    let too_many = || {
+        Error::new(
+            Kind::TooManyLosses,
+            "too many chunks of this row are lost: it cannot be \
+                                            rebuilt",
+        )
+    };
     if row.mirrors() {
         return old.iter().flatten().next().cloned().ok_or_else(too_many);
     }

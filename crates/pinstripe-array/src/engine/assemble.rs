@@ -363,7 +363,7 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
         && journal.is_multiple_of(blocks);
     match is_sound {
         true => Ok(shape.moved_to(stretches)),
-        false => Err(Error::new(Kind::Corrupt, "the superblock says that it grew beyond its end")),
+        false => Err(Error::new(Kind::Corrupt, "its superblock records growth beyond its end")),
     }
 }
 

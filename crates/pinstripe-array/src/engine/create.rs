@@ -67,7 +67,8 @@ pub fn create_with(
     let absent = slots.iter().enumerate().filter(|(_, it)| it.is_none()).map(|(slot, _)| slot);
     let absent: crate::set::MemberSet = absent.collect();
     if !geometry.survives(absent) {
-        let what = format!("{} cannot be created with this many devices missing", create_options.level);
+        let what =
+            format!("{} cannot be created with this many devices missing", create_options.level);
         return Err(Error::new(Kind::Usage, what).advice("name more devices"));
     }
     let superblock = Superblock {

@@ -114,7 +114,7 @@ impl Flusher {
             DeviceRole::Member(slot) => self.fail(slot).map(|()| FailedAs::Member),
             DeviceRole::Replacement(slot) => self.end_replace(slot).map(FailedAs::Replacement),
             DeviceRole::Failed(_) => Ok(FailedAs::Already),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot")),
+            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
         }
     }
 
@@ -161,7 +161,7 @@ impl DeviceRole {
     pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare, and in no slot")),
+            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
             DeviceRole::Replacement(slot) => {
                 let what = format!("is being filled to replace the member of slot {slot}");
                 Err(Error::new(Kind::Usage, what))

@@ -142,7 +142,7 @@ impl Flusher {
         match taken {
             _ if array.members.spares().iter().any(|spare| spare.id() == id) => Ok(AddedAs::Spare),
             Some(slot) if !is_other(slot) => Ok(AddedAs::Rebuilding { slot }),
-            _ => Err(Error::new(Kind::Io, "failed while it was made a member, and is not used")
+            _ => Err(Error::new(Kind::Io, "failed while it was being added, and is not used")
                 .at(device.place())
                 .advice("add another device")),
         }

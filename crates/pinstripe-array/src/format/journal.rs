@@ -75,7 +75,7 @@ impl JournalPlace {
     /// # Errors
     /// [`Kind::Corrupt`] when it is not whole, or belongs elsewhere.
     pub fn decode(&self, bytes: &[u8]) -> Result<Vec<Sum>> {
-        let damaged = || Error::new(Kind::Corrupt, "the journal of what is moved is damaged");
+        let damaged = || Error::new(Kind::Corrupt, "the journal of the reshape is damaged");
         let sums = bytes.get(HEAD_BYTES..HEAD_BYTES + 4 * self.sums()).ok_or_else(damaged)?;
         let check = self.checksum(sums).to_le_bytes();
         if bytes[..4] != *MAGIC || bytes[4..HEAD_BYTES] != check {

@@ -214,7 +214,7 @@ impl MdSuperblock {
         let len = check_sum(bytes)?;
         if features & !FEATURES_KNOWN != 0 {
             let unknown = features & !FEATURES_KNOWN;
-            return Err(unsupported("an md array with features that are not known")
+            return Err(unsupported("an md array with unknown features")
                 .expected("no others", format!("{unknown:#x}"))
                 .advice("the array was made by a newer Linux: use a newer version of pinstripe"));
         }
@@ -240,7 +240,7 @@ impl MdSuperblock {
         let (offset, sectors) = (device.data_offset_sectors, device.data_sectors);
         let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
         let wrong = match () {
-            () if bytes.is_none() => "its data ends beyond what is possible",
+            () if bytes.is_none() => "its data ends at an impossible offset",
             () if sectors < 10 => "it has no room for data",
             // Metadata 1.0 is after the data, the others before it.
             () if bytes.is_some_and(|end| end > place)
@@ -265,7 +265,7 @@ impl MdSuperblock {
                 "a list of bad blocks that is too long"
             }
             () if self.roles.iter().any(|&role| Role::from_number(role).is_none()) => {
-                "a device of no known role"
+                "a device with an unknown role"
             }
             () => return Ok(()),
         };

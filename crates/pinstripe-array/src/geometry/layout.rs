@@ -201,7 +201,8 @@ impl Layout {
                     ROTATIONS.iter().find(|(.., name, word)| text == *name || text == *word);
                 let rotation = found.map(|(rotation, ..)| *rotation);
                 let rotation = rotation.filter(|rotation| rotation.suits(level));
-                let words = "la, ra, ls, rs, parity-first, parity-last, or one of DDF for level 6";
+                let words = "la, ra, ls, rs, parity-first, parity-last, or a DDF layout for level \
+                             6";
                 rotation.map(Layout::Parity).ok_or_else(|| bad(words))
             }
             Level::Raid10 => Copies::parse(text)

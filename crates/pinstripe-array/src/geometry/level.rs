@@ -53,7 +53,7 @@ impl Level {
                 -1 => "linear (-1)".to_owned(),
                 -4 => "multipath (-4)".to_owned(),
                 -5 => "faulty (-5)".to_owned(),
-                -10 => "container of a RAID by firmware (-10)".to_owned(),
+                -10 => "container of a firmware RAID (-10)".to_owned(),
                 number => number.to_string(),
             };
             Error::new(Kind::Unsupported, format!("level {name} is not supported"))

@@ -67,8 +67,9 @@ impl Shape {
         };
         if !is_served {
             let what = format!("{} with layout {} cannot grow", before.level(), before.layout());
-            return Err(Error::new(Kind::Unsupported, what)
-                .advice("only near copies can be moved; make a new array and copy to it"));
+            return Err(Error::new(Kind::Unsupported, what).advice(
+                "only near copies can be moved; create a new array and copy the data to it",
+            ));
         }
         Ok(Shape { geometry, growth: Some(Growth { before, moved: 0, in_place: false }) })
     }

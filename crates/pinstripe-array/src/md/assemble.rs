@@ -49,8 +49,8 @@ pub struct MdAssembly {
 }
 
 /// What to do about a device that does not belong to the others.
-const LEAVE_OUT: &str =
-    "leave this one out, or have it left out: 'pinstripe array assemble NAME DEVICE... --force'";
+const LEAVE_OUT: &str = "do not name this device, or let --force ignore it: 'pinstripe array assemble NAME DEVICE... \
+     --force'";
 
 /// Finds an array of md's on devices in any order.
 ///
@@ -68,7 +68,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
         match md_superblock(&*device) {
             Ok(superblock) => found.push((device, superblock)),
             Err(error) if error.kind() == Kind::NotFound && options.force => {
-                let why = "it carries no superblock of md".to_owned();
+                let why = "it has no md superblock".to_owned();
                 strangers.push(MdLeftOut { place: device.place().to_path_buf(), why });
             }
             Err(error) if error.kind() == Kind::NotFound => return Err(error.advice(LEAVE_OUT)),
@@ -121,9 +121,9 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
     if newest.has(FEATURE_JOURNAL) && !options.force {
         return Err(Error::new(
             Kind::Refused,
-            "the array has a journal, which may hold what its members do not have yet",
+            "the array has a journal, which may contain data that its members lack",
         )
-        .advice("'pinstripe array assemble NAME DEVICE... --force' reads what the members have"));
+        .advice("'pinstripe array assemble NAME DEVICE... --force' reads only the members"));
     }
     Ok(())
 }
@@ -196,7 +196,7 @@ impl<'s> Set<'s> {
                 *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
             }
-            Some(_) => Err(wrong(format!("member {role} is there twice"))),
+            Some(_) => Err(wrong(format!("member {role} is present twice"))),
             None => {
                 *slot = Some(MdMember::open(device, superblock)?);
                 Ok(())
@@ -315,7 +315,7 @@ impl MdArray {
         }
         let is_dirty = !self.superblock.is_clean();
         if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
-            let what = "the array is dirty and degraded: missing data may be computed wrongly";
+            let what = "the array is dirty and degraded: missing data may be rebuilt incorrectly";
             return Err(Error::new(Kind::Refused, what).at(&self.place).advice(
                 "attach all members; 'pinstripe array assemble NAME DEVICE... --force' reads it \
                      anyway",

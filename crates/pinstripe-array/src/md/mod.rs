@@ -184,7 +184,9 @@ impl MdMember {
         let range = offset..offset + buf.len() as u64;
         match self.unreadable_in(range).next() {
             None => self.device.read_at(self.data_at + offset, buf),
-            Some(_) => Err(Error::corrupt("not recovered, or a bad block", self.device.place())),
+            Some(_) => {
+                Err(Error::corrupt("not recovered, or listed as a bad block", self.device.place()))
+            }
         }
     }
 

@@ -364,7 +364,7 @@ fn devices_that_are_no_members_are_left_out_or_refused() {
     assert_eq!(refusal(foreign.shared(), READ).0, Kind::WrongMember);
     let twice = changed(&|it| it[2].device.number = 1);
     let (kind, what) = refusal(twice.shared(), READ);
-    assert!(kind == Kind::WrongMember && what.contains("there twice"), "{what}");
+    assert!(kind == Kind::WrongMember && what.contains("present twice"), "{what}");
     let damaged = set();
     damaged.devices[1].write_at(md::SUPERBLOCK_OFFSET + 100, &[1]).unwrap();
     assert_eq!(refusal(damaged.shared(), READ).0, Kind::Corrupt);

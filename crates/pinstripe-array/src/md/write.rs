@@ -82,7 +82,7 @@ impl MdArray {
             self.stop_writing();
             return Err(Error::new(Kind::Io, "a member could not be read during a write")
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
-                .advice("assemble the array with mdadm, which can do without it"));
+                .advice("assemble the array with mdadm, which can run without this member"));
         }
         let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());
         made.reserve(&map, &plan, dirty, &mut makes_at);

@@ -36,7 +36,7 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
         return true;
     };
-    let what = format!("belongs to another array by now: '{}'", own.name);
+    let what = format!("now belongs to another array: '{}'", own.name);
     let error = Error::new(Kind::WrongMember, what).advice(format!(
         "to forget it: 'pinstripe array manage {} --remove {}'",
         entry.name,
@@ -101,7 +101,7 @@ pub fn assemble(
     }
     if opened.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))
-            .advice("attach them, or name them where they are now"));
+            .advice("attach them, or name their present paths"));
     }
     if let Some(entry) = known.as_ref().filter(|_| !force) {
         refuse_older(&opened, entry)?;
@@ -120,8 +120,7 @@ pub fn assemble(
         monitor.warning(&it.path, error.advice(advice));
     }
     if !was_clean {
-        monitor
-            .note(&format!("array {name} was not closed in order; records of its log: {records}"));
+        monitor.note(&format!("array {name} was not closed properly; log records: {records}"));
     }
     let superblock = flusher.array().superblock();
     let mut entry = Entry::new(name, superblock.array, &paths)?;

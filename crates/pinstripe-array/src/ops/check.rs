@@ -83,7 +83,7 @@ impl ArrayController {
     ) -> Result<()> {
         let is_it = |it: &&Path| register::is_same(it, device);
         if ahead.taken.iter().any(is_it) {
-            let error = Error::new(Kind::Usage, "is to be added twice").at(device);
+            let error = Error::new(Kind::Usage, "is named twice").at(device);
             return Err(error.advice("name each device once"));
         }
         ahead.taken.push(device);
@@ -92,9 +92,7 @@ impl ArrayController {
             return Ok(());
         }
         let opened = self.open(device, force).map_err(|error| match error.kind() {
-            Kind::NotFound => {
-                error.advice("name a device that exists; a file is made for it with --size SIZE")
-            }
+            Kind::NotFound => error.advice("name a device that exists; --size SIZE creates a file"),
             _ => error,
         })?;
         if only_again {

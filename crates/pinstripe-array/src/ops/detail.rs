@@ -186,7 +186,7 @@ impl Detail {
         let mut words = vec![match (&self.served, self.is_clean) {
             (_, true) => "clean",
             (Some(_), false) => "active",
-            (None, false) => "not closed in order",
+            (None, false) => "not closed properly",
         }];
         if !self.is_usable {
             words.push("FAILED");

@@ -188,7 +188,7 @@ impl ArrayController {
     pub(super) fn refuse_stranger(&self, opened: &SharedDevice) -> Result<()> {
         match self.was_member(opened)? {
             true => Ok(()),
-            false => Err(Error::new(Kind::Refused, "is not a member of this array that was away")
+            false => Err(Error::new(Kind::Refused, "is not an absent member of this array")
                 .at(opened.place())
                 .advice("add it as a new member with --add")),
         }

@@ -86,7 +86,7 @@ fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
             format!("no device of '{}' is present", entry.name),
         )
         .advice(format!(
-            "attach them, or assemble the array from where they are now; if it is gone for good: \
+            "attach them, or assemble the array from their present paths; if it is gone for good: \
              'pinstripe array forget {}'",
             entry.name
         )));

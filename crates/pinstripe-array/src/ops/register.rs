@@ -120,8 +120,8 @@ pub fn check_name(name: &str) -> Result<()> {
     let node = name.strip_prefix("/dev/md/").or_else(|| name.strip_prefix("/dev/"));
     if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
         return Err(error.advice(format!(
-            "an array has a name here and no device node: use '{node}'; programs reach it by the \
-             NBD address or the file that 'pinstripe array serve' is given"
+            "an array has a name and no device node: use '{node}'; programs access it by NBD or as \
+             a file, see 'pinstripe array serve'"
         )));
     }
     Err(error.advice(format!(
@@ -200,7 +200,7 @@ impl Register {
         if let Some(odd) = odd {
             return Err(Error::new(Kind::Usage, "the path of a device must be UTF-8")
                 .at(odd)
-                .advice("name it by a link that has such a path"));
+                .advice("name it through a symlink whose path is UTF-8"));
         }
         let text = serde_json::to_vec_pretty(entry).expect("an entry is plain text");
         make_directory(&self.state)?;

@@ -108,11 +108,11 @@ pub(super) const FAR: &[(u64, &[u8], &str)] = &[
 /// Magic bytes with the number of bytes before the last whole sector's end where they begin.
 pub(super) const AT_THE_END: &[(u64, &[u8], &str)] = &[
     (512, b"EFI PART", "the copy of a partition table (GPT)"),
-    (512, &[0xde, 0x11, 0xde, 0x11], "a member of a RAID by firmware (DDF)"),
-    (1024, b"Intel Raid ISM Cfg Sig. ", "a member of a RAID by firmware (Intel)"),
-    (1024, b"NVIDIA", "a member of a RAID by firmware (NVIDIA)"),
-    (512, b"$XIDE$", "a member of a RAID by firmware (LSI)"),
-    (63 * 512, b"Promise Technology, Inc.", "a member of a RAID by firmware (Promise)"),
+    (512, &[0xde, 0x11, 0xde, 0x11], "a member of a firmware RAID (DDF)"),
+    (1024, b"Intel Raid ISM Cfg Sig. ", "a member of a firmware RAID (Intel)"),
+    (1024, b"NVIDIA", "a member of a firmware RAID (NVIDIA)"),
+    (512, b"$XIDE$", "a member of a firmware RAID (LSI)"),
+    (63 * 512, b"Promise Technology, Inc.", "a member of a firmware RAID (Promise)"),
     (512, b"conectix", "a disk image (VHD)"),
     (4096 - 60, &[0x83, 0x74, 0x02, 0x6b], "a member of DRBD"),
     (4096 - 60, &[0x83, 0x74, 0x02, 0x6c], "a member of DRBD"),

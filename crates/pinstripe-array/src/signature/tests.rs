@@ -45,7 +45,7 @@ fn what_is_well_known_is_named() {
         (&[(65588, b"ReIsEr2Fs")], "a Reiser file system"),
         (&[(16374, b"SWAPSPACE2")], "swap space"),
         (&[(BYTES - 512, b"EFI PART")], "the copy of a partition table (GPT)"),
-        (&[(BYTES - 1024, b"Intel Raid ISM Cfg Sig. ")], "a member of a RAID by firmware (Intel)"),
+        (&[(BYTES - 1024, b"Intel Raid ISM Cfg Sig. ")], "a member of a firmware RAID (Intel)"),
     ];
     for (pieces, what) in cases {
         assert_eq!(with(pieces).as_deref(), Some(*what));
@@ -76,13 +76,10 @@ const FOREIGN: &[(&[Piece<'_>], &str)] = &[
     (&[((64 << 10) + 1372, &[0x19, 0x54, 0x01, 0x19])], "a UFS file system"),
     (&[((256 << 10) + 1372, &[0x00, 0x01, 0x19, 0x54])], "a UFS file system"),
     (&[(0, b"HM\x01\0")], "an LVM physical volume (version 1)"),
-    (&[(BYTES - 1024, b"NVIDIA")], "a member of a RAID by firmware (NVIDIA)"),
-    (&[(BYTES - 512, b"$XIDE$")], "a member of a RAID by firmware (LSI)"),
-    (
-        &[(BYTES - 63 * 512, b"Promise Technology, Inc.")],
-        "a member of a RAID by firmware (Promise)",
-    ),
-    (&[(BYTES - 512, &[0xde, 0x11, 0xde, 0x11])], "a member of a RAID by firmware (DDF)"),
+    (&[(BYTES - 1024, b"NVIDIA")], "a member of a firmware RAID (NVIDIA)"),
+    (&[(BYTES - 512, b"$XIDE$")], "a member of a firmware RAID (LSI)"),
+    (&[(BYTES - 63 * 512, b"Promise Technology, Inc.")], "a member of a firmware RAID (Promise)"),
+    (&[(BYTES - 512, &[0xde, 0x11, 0xde, 0x11])], "a member of a firmware RAID (DDF)"),
     (&[(1028, &[1]), (1040, &[0x8f, 0x13])], "a minix file system"),
     (&[(1030, &[1]), (1048, &[0x5a, 0x4d])], "a minix file system"),
     (&[(0, &[0xce, 0xfa, 0xad, 0x1b])], "a BFS file system"),

@@ -104,7 +104,7 @@ fn a_quota_that_is_used_up_is_no_lack_of_rights() {
     let error = member.put(NAME, b"mine").unwrap_err();
     assert_eq!(error.kind(), Kind::NoSpace);
     let said = text(&error);
-    assert!(said.contains("no room left") && !said.contains("GetObject"), "{said}");
+    assert!(said.contains("or the quota of") && !said.contains("GetObject"), "{said}");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_web_page_is_neither_an_object_nor_an_answer() {
         for error in [read, label, member.list(Room::Packs).unwrap_err()] {
             assert_eq!(error.kind(), Kind::Io, "{status}: {error}");
             let said = text(&error);
-            let is_listing = said.contains("no listing");
+            let is_listing = said.contains("not a listing");
             assert!(said.contains("web page") || is_listing, "{status}: {said}");
             assert!(said.contains("proxies in between"), "{status}: {said}");
         }
@@ -203,7 +203,7 @@ fn a_probe_tells_what_may_not_be_done_and_what_it_left() {
     let report = site.buckets.probe(&place).unwrap();
     let seen: Vec<_> = report.abilities.iter().map(|it| &*it.seen).collect();
     assert_eq!(seen[0], "1 of 1 races had one winner");
-    assert_eq!(seen[2], "not tried: nothing may be deleted");
+    assert_eq!(seen[2], "not tested: deletion is not permitted");
     assert_eq!(seen.len(), 6, "{seen:?}");
     let said = text(&report.refused.unwrap());
     assert!(said.contains("DeleteObject was refused"), "{said}");

@@ -168,7 +168,7 @@ impl<'a> Table<'a> {
                 .source
                 .error(at, format!("'{key}' is not an absolute path"))
                 .expected("a path that begins with / or ~/", format!("'{text}'"))
-                .advice("what a config file names must not depend on where a command is run"));
+                .advice("paths in a config file must not depend on the current directory"));
         }
         Ok(PathBuf::from(text))
     }

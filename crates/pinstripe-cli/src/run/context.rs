@@ -156,7 +156,7 @@ impl Run {
     #[cfg(feature = "s3")]
     pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
         if let Some(option) = new.given() {
-            let instead = "it applies to buckets, and no new member is in one";
+            let instead = "this option applies to buckets, but no new member is in a bucket";
             refuse_option(!places.iter().any(|place| is_bucket(place)), option, instead)?;
         }
         let _ = self.new_buckets.set(new);

@@ -98,8 +98,8 @@ impl Run {
             };
             let what = format!("this is a member of another half of the store, which has {has}");
             let advice = format!(
-                "the store was divided, and its halves were used independently; bring over what \
-                 the other half has: pinstripe member merge {}",
+                "the store was divided, and its halves were used independently; import the \
+                 snapshots of the other half: pinstripe member merge {}",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);

@@ -46,7 +46,7 @@ impl EachKind {
         #[cfg(not(feature = "s3"))]
         Err(pinstripe_base::error::Error::new(
             pinstripe_base::error::Kind::Unsupported,
-            "this program was built without buckets",
+            "this program was built without support for buckets",
         )
         .at(place)
         .advice("use one that was built with the feature 's3'"))

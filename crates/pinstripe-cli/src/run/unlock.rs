@@ -20,7 +20,7 @@ const TRIES: usize = 3;
 /// What a verb that compares lacks without the secrets.
 pub const CHECKS_SKIPPED: &str = "checks that need the key are skipped";
 /// What a verb that shows lacks without them.
-pub const SHOWS_LESS: &str = "only what is known without it is shown";
+pub const SHOWS_LESS: &str = "only information that needs no key is shown";
 
 /// Opens a store's secrets. `lack` says what the verb lacks without them; `None`: it can do nothing.
 ///
@@ -47,8 +47,8 @@ pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>)
         Some(credential) if half.config.encryption != Encryption::None => {
             try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
                 Kind::WrongKey => error.advice_instead(
-                    "the other half has the key slots of the time when the store was divided: name \
-                     a password or key file that opens both",
+                    "the other half still has the key slots from before the division: name a \
+                     password or key file that opens both",
                 ),
                 _ => error,
             })
@@ -91,7 +91,7 @@ fn unlock_sealed(
     for tries in 1..=TRIES {
         let question = match lack {
             None => "Password: ",
-            Some(_) => "Password (empty: do what needs none): ",
+            Some(_) => "Password (empty: continue without the key): ",
         };
         let answer = ask(question)?;
         if answer.is_empty() {

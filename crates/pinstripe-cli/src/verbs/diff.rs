@@ -108,7 +108,7 @@ fn summary(totals: &Totals, is_all: bool) -> String {
     if [added, deleted, retyped, modified, metadata].iter().all(|count| **count == 0) {
         return match is_all {
             true => "no difference".to_owned(),
-            false => "no difference in what can be read of both".to_owned(),
+            false => "no difference in the readable parts of both".to_owned(),
         };
     }
     format!(

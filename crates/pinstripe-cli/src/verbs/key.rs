@@ -198,7 +198,7 @@ fn rotate(run: &Run, new: &NewKeyArgs) -> Result<Ending> {
     let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
     let (slot, gone) = key::rotate(&mut store, &slot)?;
     let short = &slot.slot[..8];
-    run.screen.say(&format!("the store has new keys, opened by slot {short} alone"));
+    run.screen.say(&format!("the store has new keys; only slot {short} opens it"));
     run.screen.say(&format!(
         "removed {}; add others with: pinstripe key add",
         counted(gone as u64, "earlier slot")

@@ -177,8 +177,7 @@ impl Verb {
     pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         #[cfg(feature = "s3")]
         {
-            let instead =
-                "the store is shown as of an earlier time, and only verbs that read can do that";
+            let instead = "with --at, only verbs that read the store can be used";
             let is_shown = run.shows_past() && !self.may_show_past();
             crate::args::refuse_option(is_shown, "--at", instead)?;
             if self.may_use_cache() {

@@ -68,7 +68,12 @@ impl PlayArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let is_content = self.to == "pcm:-";
-        refuse_option(is_content && run.common.json, "--json", "standard output is content")?;
+        refuse_option(
+            is_content && run.common.json,
+            "--json",
+            "standard output carries the \
+                                                                content",
+        )?;
         let stop = signals::catch()?;
         let plan = PlayPlan {
             from: self.from.map_or(Duration::ZERO, |it| it.0),
@@ -133,7 +138,7 @@ pub(super) fn facts(outcome: &PlayOutcome) -> Value {
 /// [`Kind::Usage`]; as the system says for standard output.
 pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
     let wrong = || {
-        Error::new(Kind::Usage, format!("'{to}' is not a place to play to"))
+        Error::new(Kind::Usage, format!("'{to}' is not a playback target"))
             .expected("null, pcm:PLACE, pcm:-, alsa:DEVICE or jack:[CLIENT:]PATTERN", to)
     };
     let (kind, place) = to.split_once(':').unwrap_or((to, ""));

@@ -110,7 +110,7 @@ fn say(run: &Run, outcome: &repair::RepairOutcome) {
         (outcome.rebuilt_runs, "rebuilt", "index run", ""),
         (outcome.relaid_packs, "rewrote", "pack", " that parity could not repair"),
         (doubled, "doubled", "page", " of snapshots' trees"),
-        (outcome.lost_extents, "found", "extent", " that cannot be rebuilt whole"),
+        (outcome.lost_extents, "found", "extent", " that cannot be completely rebuilt"),
         (outcome.homeless_extents, "left out", "extent", " for which there are too few members"),
     ];
     for (count, act, name, how) in ended.iter().filter(|(count, ..)| *count > 0) {

@@ -522,7 +522,7 @@ fn a_bucket_is_shown_by_an_overlay_and_a_store_in_one_by_a_mount() {
     assert!(std::fs::write(mounted.place.join("new"), "new").is_err());
     assert_eq!(mounted.end(), 0);
     let empty = cloud.stand.run(&format!("overlay {} over", cloud.place(0, "nowhere")));
-    assert!(empty.err.contains("nothing below this prefix"), "{}", empty.err);
+    assert!(empty.err.contains("no object has this prefix"), "{}", empty.err);
 }
 
 /// A signed request to the bucket of a server, by curl; its answer.

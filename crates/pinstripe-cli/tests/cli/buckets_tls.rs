@@ -48,7 +48,7 @@ fn an_endpoint_is_trusted_by_the_authority_that_is_named_and_by_no_other() {
     let long = cloud.stand.path("long.pem");
     std::fs::write(&long, vec![b'\n'; (1 << 20) + 1]).unwrap();
     let too_long = asked(long.to_str().unwrap(), &init);
-    assert!(too_long.err.contains("authorities is too long"), "{}", too_long.err);
+    assert!(too_long.err.contains("CA bundle is too long"), "{}", too_long.err);
 
     let made = asked(&certificate, &init);
     assert_eq!(made.code, 0, "{}", made.err);

@@ -191,8 +191,11 @@ fn damage_is_found_and_mended_without_a_key() {
 fn a_verb_says_what_it_lacks_without_a_key() {
     let stand = with_key_file();
     for (line, lack) in [
-        ("members --store m0", "no key was given: only what is known without it is shown"),
-        ("scrub --status --store m0", "no key was given: only what is known without it is shown"),
+        ("members --store m0", "no key was given: only information that needs no key is shown"),
+        (
+            "scrub --status --store m0",
+            "no key was given: only information that needs no key is shown",
+        ),
         ("check --store m0", "no key was given: checks that need the key are skipped"),
     ] {
         let ran = stand.run(line);

@@ -47,7 +47,7 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
     let stand = stand();
     for (text, told) in [
         ("[split]\n", "no version"),
-        ("version = 2\n", "another version"),
+        ("version = 2\n", "unsupported version"),
         ("version = 1\n[split]\ncolour = \"red\"\n", "bad.toml:3"),
         ("version = 1\n[split]\ncolour = \"red\"\n", "sets 'colour', which 'split' does not have"),
         ("version = 1\n[split]\nmemory = \"1G\"\n", "sets 'memory', which 'split' does not have"),

@@ -258,7 +258,7 @@ fn what_makes_no_sense_is_refused() {
     let stand = Stand::new();
     for (words, code, part) in [
         ("--file-systems ext4,ext5", 2, "ext5"),
-        ("--candidates ext5", 2, "not a file system that can be made"),
+        ("--candidates ext5", 2, "not a file system that this case can create"),
         ("--candidates ext4|/dev/sda", 2, "could name another device"),
         ("--candidates ext4|mount=journal_dev=0x801", 2, "could name another device"),
         ("--candidates ext4|LABEL=root", 2, "could name another device"),
@@ -297,7 +297,7 @@ fn without_the_right_to_it_is_said_what_to_do() {
     }
     let ran = command.output().unwrap();
     let err = String::from_utf8_lossy(&ran.stderr).into_owned();
-    if err.contains("no file system can be made here") {
+    if err.contains("no file system can be created here") {
         return skipped("without_the_right_to_it_is_said_what_to_do", &err);
     }
     assert_eq!(ran.status.code(), Some(14), "{err}");

@@ -344,7 +344,7 @@ fn without_the_right_to_pass_through_it_says_so_and_reads_itself() {
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{out}{err}");
     let log = fs::read_to_string(stand.path("log")).unwrap_or_default();
-    assert_eq!(log.matches("only root may have the kernel pass files through").count(), 1, "{log}");
+    assert_eq!(log.matches("passthrough needs root").count(), 1, "{log}");
 }
 
 #[test]

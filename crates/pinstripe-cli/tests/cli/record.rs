@@ -101,9 +101,17 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("record t --to missing --ring 64K test:", 11, "missing"),
         ("record a/b --to . --ring 64K test:", 2, "name of a take"),
         ("record t --to . --ring 64K --segment 4q test:", 2, "30min"),
-        ("record t --to . --pre-roll 1s --format flac test:", 2, "no pre-roll"),
-        ("record t --to . --armed --play other --play-to null test:", 2, "along to another"),
-        ("record t --to . --pre-roll 1s --play other --play-to null test:", 2, "along to another"),
+        ("record t --to . --pre-roll 1s --format flac test:", 2, "cannot have a pre-roll"),
+        (
+            "record t --to . --armed --play other --play-to null test:",
+            2,
+            "cannot be combined with --play",
+        ),
+        (
+            "record t --to . --pre-roll 1s --play other --play-to null test:",
+            2,
+            "cannot be combined with --play",
+        ),
         ("record t --to . --to ./ --ring 64K test:", 2, "twice"),
         ("record t --to . --ring 64K pcm:.,rate=48000,channels=1,format=s16", 2, "is a directory"),
         ("record t --to . --ring 64K raw:- pcm:-,rate=8,channels=1,format=u8", 2, "two inputs"),
@@ -364,7 +372,7 @@ fn samples_of_other_programs_come_out_as_they_went_in() {
     // Its last two bytes are no whole sample.
     fifo.write_all(&samples[..3002]).unwrap();
     drop(fifo);
-    assert_eq!(recorder.await_problem("no whole frame")["severity"], "warning");
+    assert_eq!(recorder.await_problem("not a complete frame")["severity"], "warning");
     assert_eq!(recorder.await_event("summary")["exit_code"], 0);
     recorder.child.wait().unwrap();
     assert_eq!(fs::read(stand.path("two/01-socket.raw")).unwrap(), samples[..1234]);

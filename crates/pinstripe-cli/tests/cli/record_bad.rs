@@ -21,7 +21,7 @@ fn a_fifo_that_nobody_writes_is_waited_for_with_a_word_and_an_interrupt_ends_it(
     let stand = Stand::new();
     mkfifo(&stand);
     let mut recorder = Recorder::start(&stand, &format!("record t --to . {FAST} {OF_FIFO}"));
-    recorder.await_problem("nothing has come");
+    recorder.await_problem("no data was received");
     assert_eq!(recorder.interrupt()["exit_code"], 0);
     let frames: Vec<_> = manifest(&stand, "t")["pieces"]
         .as_array()
@@ -60,7 +60,7 @@ fn a_writer_that_falls_silent_or_ends_leaves_a_take_of_what_came() {
     fs::write(stand.path("in.raw"), &samples).unwrap();
     let mut writer = pinstripe_testing::shell(script).current_dir(stand.path("")).spawn().unwrap();
     writer.wait().unwrap();
-    recorder.await_problem("no whole frame");
+    recorder.await_problem("not a complete frame");
     assert_eq!(recorder.await_event("summary")["exit_code"], 0);
     recorder.child.wait().unwrap();
     assert!(fs::read(stand.path("ended/01-fifo.raw")).unwrap() == samples[..18_000]);
@@ -186,16 +186,16 @@ fn texts_that_name_no_format_input_or_size_are_refused_with_what_is_possible() {
     let (stand, mut wrong) = (Stand::new(), Vec::new());
     for (words, part) in [
         ("test:format=s25", "u8, s16, s24, s32 or f32"),
-        ("test:format=", "means nothing"),
+        ("test:format=", "is not an option"),
         ("test:rate=0", "rate"),
         ("test:streams=-1", "streams"),
         ("test:rate=48000,rate", "rate"),
         ("test:channels=99999", "channels"),
         ("pcm:f,rate=48000,channels=2,format=S24_4LE", "s24_32le"),
-        ("pcm:f,rate=48000,channels=2,format=s16le,format=", "means nothing"),
+        ("pcm:f,rate=48000,channels=2,format=s16le,format=", "is not an option"),
         ("pcm:f,rate=48000,channels=2", "format"),
         ("pcm:f,channels=2,format=s16", "rate"),
-        ("pcm:,rate=1,channels=1,format=u8", "names no file"),
+        ("pcm:,rate=1,channels=1,format=u8", "does not name a file"),
         ("pcm:tcp:nowhere,rate=1,channels=1,format=u8", "tcp:HOST:PORT"),
         ("rtp:127.0.0.1:5004,format=L20,rate=48000,channels=2", "L24"),
         ("rtp:127.0.0.1,format=L24,rate=48000,channels=2", "rtp"),

@@ -95,7 +95,7 @@ fn flac_is_played_as_it_was_recorded_and_what_it_has_not_is_refused() {
     assert_eq!(stand.run("verify t").code, 0);
     let refused = stand.run(&format!("record f --to . {FAST} --format flac test:format=f32"));
     assert_eq!(refused.code, 2, "{}", refused.err);
-    assert!(refused.err.contains("cannot be FLAC"), "{}", refused.err);
+    assert!(refused.err.contains("cannot be encoded as FLAC"), "{}", refused.err);
     assert!(!stand.path("f").exists());
 }
 

@@ -52,7 +52,7 @@ impl Client {
         let stream = self.reader.get_ref();
         let set = stream.set_read_timeout(Some(timeout));
         set.and_then(|()| stream.set_write_timeout(Some(timeout)))
-            .map_err(|error| Error::io("cannot limit the wait", &self.place, error))
+            .map_err(|error| Error::io("cannot set a timeout", &self.place, error))
     }
 
     /// Asks.

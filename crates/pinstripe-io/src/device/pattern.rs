@@ -59,7 +59,7 @@ impl Device for PatternDevice {
             let wanted = &mut wanted[..piece.len()];
             Self::fill(self.seed, at, wanted);
             if let Some(differs) = wanted.iter().zip(piece).position(|(a, b)| a != b) {
-                let what = format!("byte {} is not that of the pattern", at + differs as u64);
+                let what = format!("byte {} differs from the pattern", at + differs as u64);
                 let (wanted, found) = (wanted[differs], piece[differs]);
                 return Err(Error::corrupt(what, self.place()).expected(wanted, found));
             }

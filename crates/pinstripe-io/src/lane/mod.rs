@@ -147,7 +147,11 @@ impl<'a> Lane<'a> {
             }
             LaneDevice::File(device) => (device, None),
             LaneDevice::Other(device) if settings.engine == Engine::Uring => {
-                let error = Error::new(Kind::Unsupported, "only files and disks have this engine");
+                let error = Error::new(
+                    Kind::Unsupported,
+                    "this engine works with files and disks \
+                                                           only",
+                );
                 let error = error.at(device.place());
                 (device, Some(error))
             }

@@ -265,7 +265,7 @@ fn check_alike(planned: &[(&String, &Planned)], program: &str) -> Result<()> {
             && own.variants.len() == first.variants.len()
             && variants.into_iter().all(|(own, first)| is_alike(own, first));
         if !is_same {
-            let what = format!("would measure other variants than {first_address}");
+            let what = format!("would measure different variants than {first_address}");
             let error = Error::new(Kind::Usage, what).at(address.as_str());
             return Err(error.advice("give directories that have the same names on all machines"));
         }

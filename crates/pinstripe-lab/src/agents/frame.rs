@@ -216,7 +216,7 @@ impl FrameOpener {
             Some(_) => Ok(()),
             None => Err(Error::new(
                 Kind::Corrupt,
-                "sent a message that was changed, repeated, left out or made by others",
+                "sent a message that is changed, repeated, forged or out of order",
             )),
         }
     }

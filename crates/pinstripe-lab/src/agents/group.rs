@@ -146,7 +146,7 @@ impl AgentGroup {
                 Some(Heard::Gone(from, error)) if from == number => return Err(error),
                 Some(Heard::Gone(from, error)) => self.lose(from, &error)?,
                 Some(Heard::Interrupted) => return Err(interrupted()),
-                None => return Err(Error::new(Kind::Unanswered, "did not tell its time")),
+                None => return Err(Error::new(Kind::Unanswered, "did not report its time")),
             }
         }
     }
@@ -181,7 +181,7 @@ impl AgentGroup {
     /// Why an agent has no answer, as the error that ends everything.
     pub(crate) fn lost_before(&self, number: usize) -> Error {
         let remote = &self.remotes[number];
-        let why = remote.lost.clone().unwrap_or_else(|| "did not answer as it should".to_owned());
+        let why = remote.lost.clone().unwrap_or_else(|| "sent an unexpected answer".to_owned());
         Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
     }
 
@@ -286,7 +286,9 @@ impl AgentGroup {
         for (number, asked) in open.iter().enumerate() {
             if asked.is_some() && self.remotes[number].moved_at.elapsed() >= timeout {
                 let what = match self.remotes[number].idle_at {
-                    Some(_) => format!("hangs: moved nothing for {:.0} s", timeout.as_secs_f64()),
+                    Some(_) => {
+                        format!("hangs: transferred no data for {:.0} s", timeout.as_secs_f64())
+                    }
                     None => "did not answer in time".to_owned(),
                 };
                 self.lose(number, &Error::new(Kind::Unanswered, what))?;
@@ -387,9 +389,9 @@ fn unexpected(answer: &AgentReply) -> Error {
         AgentReply::Done { .. } => "that something is done",
         AgentReply::Ran { .. } => "the result of a run",
     };
-    Error::new(Kind::Corrupt, format!("has sent {what}, which was not asked for"))
+    Error::new(Kind::Corrupt, format!("sent {what}, which was not requested"))
 }
 
 fn interrupted() -> Error {
-    Error::new(Kind::Interrupted, "interrupted; what was measured is kept")
+    Error::new(Kind::Interrupted, "interrupted; the results so far are kept")
 }

@@ -42,7 +42,8 @@ impl Link {
     pub fn connect(address: &str, token: &Token) -> Result<Link> {
         let failed = |error: io::Error| Error::io("cannot connect", address, error);
         let deadline = Instant::now() + HANDSHAKE;
-        let mut found = Err(Error::new(Kind::NotFound, "is the address of no machine").at(address));
+        let mut found =
+            Err(Error::new(Kind::NotFound, "is not the address of a machine").at(address));
         for socket in address.to_socket_addrs().map_err(failed)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

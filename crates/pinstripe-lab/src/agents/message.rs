@@ -222,7 +222,7 @@ pub fn decode_answer(payload: &[u8]) -> Result<AgentReply> {
     };
     match is_sound {
         true => Ok(answer),
-        false => Err(Error::new(Kind::Corrupt, "sent what no case can have measured")),
+        false => Err(Error::new(Kind::Corrupt, "sent impossible results")),
     }
 }
 
@@ -236,8 +236,15 @@ fn is_run(run: &Run) -> bool {
 }
 
 fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
-    let wrong =
-        |error: serde_json::Error| Error::new(Kind::Corrupt, format!("sent no message: {error}"));
+    let wrong = |error: serde_json::Error| {
+        Error::new(
+            Kind::Corrupt,
+            format!(
+                "sent an invalid message: \
+                                                                      {error}"
+            ),
+        )
+    };
     let value: Value = serde_json::from_slice(payload).map_err(wrong)?;
     if histograms(&value) > MOST_HISTOGRAMS {
         return Err(Error::new(Kind::Corrupt, "sent more histograms than a run has"));

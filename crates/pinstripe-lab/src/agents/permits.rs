@@ -139,7 +139,7 @@ impl Permits {
         match self.dirs.iter().any(|dir| whole.starts_with(dir)) {
             true => Ok(whole),
             false => {
-                let error = refused("is in no directory of the agent").at(path);
+                let error = refused("is not in a directory of the agent").at(path);
                 Err(error.advice("start the agent with --dir DIR"))
             }
         }
@@ -161,7 +161,7 @@ impl Permits {
 }
 
 fn refused(what: &str) -> Error {
-    Error::new(Kind::Refused, format!("the agent was not started to do that: {what}"))
+    Error::new(Kind::Refused, format!("the agent does not permit this: {what}"))
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl AgentSession<'_> {
 
     fn ready(&mut self, variant: VariantNo) -> Result<AgentReply> {
         let work = self.work.as_mut().filter(|it| it.is_prepared && it.ran.is_none());
-        let work = work.ok_or_else(|| out_of_turn("make a run ready"))?;
+        let work = work.ok_or_else(|| out_of_turn("prepare a run"))?;
         if variant.0 >= work.plan.variants().len() {
             return Err(Error::new(Kind::Usage, "there is no such variant"));
         }
@@ -187,7 +187,7 @@ impl AgentSession<'_> {
         let mut start = || {
             let left = Duration::from_nanos(at_ns.saturating_sub(nanos(Instant::now())));
             if left > FARTHEST_START {
-                let error = Error::new(Kind::Usage, "a run is to start too late");
+                let error = Error::new(Kind::Usage, "the start time of a run is too late");
                 return Err(
                     error.expected(format!("within {FARTHEST_START:?}"), format!("{left:?}"))
                 );
@@ -243,7 +243,12 @@ fn read(link: &Link, stop: &Stop, asks: SyncSender<AgentRequest>) -> Error {
                 let clock = AgentReply::Clock { received_ns, answered_ns, wall_ahead_ns };
                 link.send(&message::encode(&clock)?)
             }
-            ask => asks.try_send(ask).map_err(|_| out_of_turn("ask for more before an answer")),
+            ask => asks.try_send(ask).map_err(|_| {
+                out_of_turn(
+                    "send another request before the \
+                                                               answer",
+                )
+            }),
         }
     };
     loop {

@@ -424,7 +424,7 @@ fn messages_that_are_too_long_or_none_end_the_session() {
     assert!(agent.ended().unwrap().contains("changed"));
     for garbage in [&b"\"burn\""[..], b"", b"{\"plan\":{\"case\":7}}", &[0xff; 100]] {
         let stream = end(garbage).0;
-        assert!(agent.ended().unwrap().contains("sent no message"), "{garbage:?}");
+        assert!(agent.ended().unwrap().contains("sent an invalid message"), "{garbage:?}");
         drop(stream);
     }
 }
@@ -505,15 +505,15 @@ fn what_an_agent_says_is_not_believed_where_it_cannot_be() {
     let run = crate::result::tests::results(&[("a", &[1.0])]).variants[0].runs[0].clone();
     type Lie = fn(crate::result::Run) -> Vec<u8>;
     let answers: [(&str, Lie); 4] = [
-        ("no case can have measured", |run| {
+        ("sent impossible results", |run| {
             let run = crate::result::Run { seconds: -1.0, ..run };
             encode(&AgentReply::Ran { began_ns: 0, run: Some(Box::new(run)) }).unwrap()
         }),
-        ("sent no message", |_| b"{\"ran\":".to_vec()),
-        ("not asked for", |_| {
+        ("sent an invalid message", |_| b"{\"ran\":".to_vec()),
+        ("not requested", |_| {
             encode(&AgentReply::Clock { received_ns: 0, answered_ns: 0, wall_ahead_ns: 0 }).unwrap()
         }),
-        ("sent no message", |_| vec![b'['; 1 << 20]),
+        ("sent an invalid message", |_| vec![b'['; 1 << 20]),
     ];
     for (expected, lie) in answers {
         let run = run.clone();

@@ -98,7 +98,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     for (number, tree) in whole.iter().enumerate() {
         let others = whole.iter().enumerate().filter(|(other, _)| *other != number);
         if let Some((_, outer)) = others.into_iter().find(|(_, other)| tree.starts_with(other)) {
-            let what = format!("is within {}, which is named, too", outer.display());
+            let what = format!("is inside {}, which is also named", outer.display());
             return Err(Error::new(Kind::Usage, what).at(&trees[number]));
         }
     }

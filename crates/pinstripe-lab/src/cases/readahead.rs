@@ -144,9 +144,9 @@ fn pool(values: &Values) -> Result<Option<CephPool>> {
     let pool = CephPool::of(values)?;
     let of_directories = |word: &&str| ["store", "kernel"].contains(word);
     if pool.is_some() && values.words("through").iter().any(of_directories) {
-        let what = "a pool has no kernel that reads ahead, and no directory for a backup";
+        let what = "--through kernel and --through store cannot be used with a pool";
         return Err(Error::new(Kind::Usage, what)
-            .advice("leave out 'kernel' and 'store' of --through, or --engine"));
+            .advice("leave out 'kernel' and 'store' in --through, or leave out --engine"));
     }
     Ok(pool)
 }
@@ -162,7 +162,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let file_bytes = values.size("file-size") / record_bytes.max(1) * record_bytes;
     if file_bytes == 0 || clients.contains(&0) || ways.is_empty() {
         return Err(Error::new(Kind::Usage, "there is nothing to read")
-            .advice("more with --file-size, --windows or --clients, or less with --record-size"));
+            .advice("increase --file-size, --windows or --clients, or reduce --record-size"));
     }
     Ok(Box::new(ReadAhead {
         parameters: shared::parameters(OPTIONS, values),
@@ -290,7 +290,7 @@ impl Plan for ReadAhead {
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.sets_kernel() {
             intents.push(
-                "set read_ahead_kb of the disk or mount, and put it back at the end".to_owned(),
+                "set read_ahead_kb of the disk or mount, and restore it at the end".to_owned(),
             );
         }
         intents

@@ -180,7 +180,7 @@ pub fn file_bytes(total: u64, files: u64, block_bytes: u64) -> Result<u64> {
     let blocks = (total / files).checked_div(block_bytes).filter(|blocks| *blocks > 0);
     blocks.map(|blocks| blocks * block_bytes).ok_or_else(|| {
         Error::new(Kind::Usage, "each file is smaller than one block")
-            .advice("a larger size, smaller blocks, or fewer files")
+            .advice("use a larger size, smaller blocks, or fewer files")
     })
 }
 

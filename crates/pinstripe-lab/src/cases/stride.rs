@@ -104,7 +104,7 @@ fn ways(values: &Values) -> Vec<Way> {
 fn pool(setting: &Setting, values: &Values) -> Result<Option<CephPool>> {
     let pool = CephPool::of(values)?;
     if pool.is_some() && (setting.device.is_some() || values.text("delay").is_some()) {
-        return Err(Error::new(Kind::Usage, "a pool has neither a device nor a delay of ours")
+        return Err(Error::new(Kind::Usage, "--device and --delay cannot be used with a pool")
             .advice("leave out --device and --delay, or --engine"));
     }
     Ok(pool)
@@ -119,7 +119,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let bytes = values.size("total-size") / record_bytes.max(1) * record_bytes;
     if bytes == 0 {
         return Err(Error::new(Kind::Usage, "the file is smaller than one record")
-            .advice("more with --total-size, or less with --record-size"));
+            .advice("increase --total-size, or reduce --record-size"));
     }
     let delay = match values.text("delay") {
         Some(delay) => Some(format!("op=read,delay={delay}").parse()?),
@@ -129,11 +129,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let clients = values.counts("clients");
     if clients.contains(&0) || clients.iter().any(|it| *it > 1) && setting.device.is_some() {
         return Err(Error::new(Kind::Usage, "each client reads a file of its own")
-            .advice("one client or more, and no --device for more than one"));
+            .advice("use one client or more, and --device with only one client"));
     }
     if ways.contains(&Way::Store) && (setting.device.is_some() || ceph.is_some()) {
-        return Err(Error::new(Kind::Usage, "a backup is made in a directory")
-            .advice("leave out --device and --engine, or 'store' of --through"));
+        return Err(Error::new(Kind::Usage, "--through store needs a directory for the backup")
+            .advice("leave out --device and --engine, or leave out 'store' in --through"));
     }
     Ok(Box::new(Stride {
         parameters: shared::parameters(OPTIONS, values),

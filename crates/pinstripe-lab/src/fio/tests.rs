@@ -94,11 +94,13 @@ fn what_is_cut_off_or_nothing_of_fio_s_is_refused() {
         error.to_string()
     };
     assert!(refused(&PLAIN[..PLAIN.len() / 2]).contains("near line"));
-    assert!(refused("no braces here").contains("no JSON of fio"));
-    assert!(refused("").contains("no JSON of fio"));
+    assert!(refused("no braces here").contains("no JSON from fio"));
+    assert!(refused("").contains("no JSON from fio"));
     assert!(refused("{\n}").contains("fio version"));
     assert!(refused("{\n\"fio version\" : \"fio-3.33\"\n}").contains("no jobs"));
-    assert!(refused("{\n\"fio version\":\"fio-3.33\",\n\"jobs\":[]\n}").contains("moved anything"));
+    assert!(
+        refused("{\n\"fio version\":\"fio-3.33\",\n\"jobs\":[]\n}").contains("transferred data")
+    );
 }
 
 #[test]

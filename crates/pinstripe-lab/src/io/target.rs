@@ -67,7 +67,7 @@ impl Target {
         if len >= wanted {
             return Ok(());
         }
-        let error = Error::new(Kind::Corrupt, "is shorter than what is to be measured");
+        let error = Error::new(Kind::Corrupt, "is shorter than the size to measure");
         Err(error.at(self.device.place()).expected(wanted, len))
     }
 

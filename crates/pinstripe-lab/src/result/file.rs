@@ -109,6 +109,6 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
             results.judge();
             Ok(results)
         }
-        _ => Err(Error::new(Kind::Corrupt, "results of no version")),
+        _ => Err(Error::new(Kind::Corrupt, "results without a version")),
     }
 }

@@ -211,7 +211,7 @@ pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
 
 fn located(error: Error, path: &Path, line: usize) -> Error {
     let what = format!("line {line} of the history {}", error.what());
-    Error::new(error.kind(), what).at(path).advice("take that line out, or move the file away")
+    Error::new(error.kind(), what).at(path).advice("remove this line, or move the file away")
 }
 
 fn entry(line: &str) -> Result<Entry> {

@@ -145,7 +145,7 @@ fn newer_and_damaged_files_are_refused_by_what_they_are() {
         assert!(refused(text).0 == Kind::Corrupt && refused(text).1.contains(what), "{text:?}");
     }
     let nothing = format!("{{\"format\":\"{FORMAT}\",\"version\":0}}");
-    assert!(refused(&nothing).1.contains("no version"));
+    assert!(refused(&nothing).1.contains("without a version"));
     let none = load(Path::new("/nowhere/at/all")).unwrap_err();
     assert_eq!(none.kind(), Kind::NotFound);
 }

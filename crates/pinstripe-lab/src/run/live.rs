@@ -99,7 +99,7 @@ impl Live {
     /// [`Kind::Interrupted`].
     pub fn check(&self) -> Result<()> {
         match self.is_stopped() {
-            true => Err(Error::new(Kind::Interrupted, "interrupted; what was measured is kept")),
+            true => Err(Error::new(Kind::Interrupted, "interrupted; the results so far are kept")),
             false => Ok(()),
         }
     }

@@ -99,7 +99,7 @@ fn refuse(word: &str, is_mount_option: bool) -> Result<()> {
         return refused(&format!("could name another device ('{part}')"));
     }
     match is_mount_option && NOT_OURS.contains(&key) {
-        true => refused("is not a mount option that can be measured"),
+        true => refused("is a mount option that this case does not support"),
         false => Ok(()),
     }
 }

@@ -90,7 +90,7 @@ pub fn settle(file: &File) -> io::Result<()> {
 
 /// A file without a name; where the file system has no such files, one that loses it at once.
 fn unnamed(dir: &Path) -> Result<File> {
-    let failed = |error: io::Error| Error::io("no image can be made", dir, error);
+    let failed = |error: io::Error| Error::io("no image can be created", dir, error);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let mode = Mode::RUSR | Mode::WUSR;
     match rustix::fs::open(dir, flags | OFlags::TMPFILE, mode) {
@@ -110,7 +110,7 @@ fn unnamed(dir: &Path) -> Result<File> {
 /// Reserves and writes all of it: the first write to space that is only reserved costs more than
 /// the second.
 fn fill(file: &File, dir: &Path, bytes: u64, live: &Live) -> Result<()> {
-    let failed = |error: io::Error| Error::io("cannot make an image", dir, error);
+    let failed = |error: io::Error| Error::io("cannot create an image", dir, error);
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         // Where it cannot be reserved, writing it does the same, and finds out later.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
@@ -176,10 +176,10 @@ fn open(path: &Path) -> Result<File> {
 fn failed(what: &str, place: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            let error = Error::new(Kind::Refused, "no loop device may be made by this user");
+            let error = Error::new(Kind::Refused, "this user may not create loop devices");
             error.at(place).advice(super::AS_ROOT)
         }
-        _ => Error::io(what, place, error).advice("are there loop devices here? See losetup(8)"),
+        _ => Error::io(what, place, error).advice("check with losetup(8) that loop devices exist"),
     }
 }
 

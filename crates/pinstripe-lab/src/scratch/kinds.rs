@@ -144,8 +144,13 @@ pub const NAMES: [&str; FILE_SYSTEMS.len()] = {
 /// [`Kind::Usage`] with the names that there are.
 pub fn find(name: &str) -> Result<&'static FileSystem> {
     FILE_SYSTEMS.iter().find(|it| it.name == name).ok_or_else(|| {
-        let error =
-            Error::new(Kind::Usage, format!("'{name}' is not a file system that can be made"));
+        let error = Error::new(
+            Kind::Usage,
+            format!(
+                "'{name}' is not a file system that this case can \
+                                             create"
+            ),
+        );
         error.advice(format!("one of {}", NAMES.join(", ")))
     })
 }
@@ -189,7 +194,8 @@ impl System {
             true => Ok(found),
             false => {
                 let what = format!("this kernel cannot mount {}", of.name);
-                let advice = format!("is there a module for it? 'modprobe {}' says", of.name);
+                let advice =
+                    format!("load its module with 'modprobe {}', if there is one", of.name);
                 Err(Error::new(Kind::Unsupported, what).advice(advice))
             }
         }

@@ -164,7 +164,7 @@ impl Scratch {
         let mut lines = ran.out.lines().chain(ran.err.lines()).map(str::trim);
         let last = lines.rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
         let what = format!("{} failed ({}): {last}", candidate.kind.program, ran.status);
-        let advice = format!("'{candidate}' may ask for what this version does not do");
+        let advice = format!("'{candidate}' may use options that this version does not support");
         Err(Error::new(Kind::Io, what).at(self.path()).advice(advice))
     }
 
@@ -218,7 +218,9 @@ impl Scratch {
         let number = |file: &File| file.metadata().map(|it| it.rdev()).map_err(failed);
         match number(&file)? == number(self.file())? {
             true => Ok(file),
-            false => Err(Error::new(Kind::Changed, "was replaced by another device").at(self.path())),
+            false => {
+                Err(Error::new(Kind::Changed, "was replaced by another device").at(self.path()))
+            }
         }
     }
 
@@ -229,7 +231,7 @@ impl Scratch {
             match act() {
                 Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
                 Err(_) if began.elapsed() >= PATIENCE => {
-                    let error = Error::new(Kind::Busy, "another process uses it by now");
+                    let error = Error::new(Kind::Busy, "another process now uses it");
                     return Err(error.at(self.path()));
                 }
                 Err(_) => std::thread::sleep(PERIOD),

@@ -143,10 +143,10 @@ fn failed(
             .advice("Linux 5.8 or newer is needed"),
         (Errno::NODEV, None) => {
             refused(Kind::Unsupported, format!("this kernel cannot mount {kind}"))
-                .advice(format!("is there a module for it? 'modprobe {kind}' says"))
+                .advice(format!("load its module with 'modprobe {kind}', if there is one"))
         }
         (Errno::PERM | Errno::ACCESS, _) => {
-            refused(Kind::Refused, "nothing may be mounted by this user".to_owned())
+            refused(Kind::Refused, "this user may not mount file systems".to_owned())
                 .advice(super::AS_ROOT)
         }
         _ => {

@@ -145,7 +145,8 @@ fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
         return None;
     }
     let until = median(Part::UNTIL_LAST);
-    let until = until.map(|it| format!("; over all the time they moved {} MB/s", figure(it)));
+    let until =
+        until.map(|it| format!("; over the total time they transferred {} MB/s", figure(it)));
     Some(format!(
         "{}: the first host was done after {first:.2} s, the last after {last:.2} s: a sum of rates is true while \
          all are at work{}",

@@ -255,7 +255,9 @@ pub(crate) fn basis_text(verdict: &Verdict) -> String {
     match verdict.basis {
         Basis::Runs => format!("{these} and {those} runs"),
         Basis::Rounds => format!("{these} rounds"),
-        Basis::DisturbedRounds => format!("{these} rounds, some with the same disturbances for both"),
+        Basis::DisturbedRounds => {
+            format!("{these} rounds, some with the same disturbances for both")
+        }
         Basis::Executions => format!("{these} and {those} executions"),
     }
 }

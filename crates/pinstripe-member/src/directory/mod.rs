@@ -340,7 +340,7 @@ impl Member for DirectoryMember {
                     let error = match error.kind() {
                         // As for what cannot be written there: this member fails.
                         io::ErrorKind::NotFound => {
-                            Error::new(Kind::Io, "the member's directory is not there any more")
+                            Error::new(Kind::Io, "the member's directory no longer exists")
                                 .at(place)
                         }
                         _ => Error::io("cannot make deletions durable", place, error),

@@ -238,9 +238,9 @@ impl Tree {
         let failed = |error: io::Error| match error.kind() {
             // `NotFound` is for extents; here the member itself has failed.
             io::ErrorKind::NotFound => {
-                Error::new(Kind::Io, "the member's directory is not there any more").at(&place)
+                Error::new(Kind::Io, "the member's directory no longer exists").at(&place)
             }
-            _ => Error::io("cannot create a temp file", &place, error),
+            _ => Error::io("cannot create a temporary file", &place, error),
         };
         for _ in 0..TEMP_ATTEMPTS {
             let shelf = self.shelf_for_writing(Shelf::Tmp).map_err(failed)?;
@@ -262,7 +262,7 @@ impl Tree {
                 return Ok(Temp { shelf, leaf, file, path });
             }
         }
-        Err(Error::new(Kind::Io, "every new temp file was removed at once").at(place))
+        Err(Error::new(Kind::Io, "every new temporary file was removed immediately").at(place))
     }
 
     /// Moves a finished temp file to its name. `Replace::Never` fails with `AlreadyExists`.

@@ -73,7 +73,7 @@ impl DirectoryWriter {
 
     fn failed(&self, what: &str, error: io::Error) -> Error {
         if error.kind() == io::ErrorKind::NotFound {
-            let what = format!("{what}: the member's directory is not there any more");
+            let what = format!("{what}: the member's directory no longer exists");
             return Error::new(Kind::Io, what).at(self.target());
         }
         let error = Error::io(what, self.target(), error);
@@ -93,10 +93,12 @@ impl DirectoryWriter {
     fn ensure_open(&self) -> Result<()> {
         match self.state {
             State::Open => Ok(()),
-            _ => {
-                Err(Error::new(Kind::Io, "an earlier write to this extent failed; start it again")
-                    .at(self.target()))
-            }
+            _ => Err(Error::new(
+                Kind::Io,
+                "an earlier write to this extent failed: write it again \
+                                          from the start",
+            )
+            .at(self.target())),
         }
     }
 
@@ -130,7 +132,7 @@ impl DirectoryWriter {
                 io::ErrorKind::AlreadyExists => {
                     Error::new(Kind::Exists, "exists already").at(self.target())
                 }
-                _ => self.failed("cannot give the extent its name", error),
+                _ => self.failed("cannot rename the extent to its final name", error),
             }
         })
     }

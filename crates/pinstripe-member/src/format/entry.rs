@@ -269,7 +269,7 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
         let shared = reader.varint()? as usize;
         let rest = reader.bytes()?;
         if shared > last_path.len() {
-            return Err(reader.corrupt("a path shares more than its neighbour has"));
+            return Err(reader.corrupt("a path shares a longer prefix than its neighbour has"));
         }
         let path = [&last_path[..shared], rest].concat();
         if !entries.is_empty() && compare_paths(last_path, &path) != Ordering::Less {
@@ -351,7 +351,7 @@ fn read_extents(reader: &mut Reader<'_>, size: u64) -> Result<Vec<Range<u64>>> {
             return Err(reader.corrupt("an extent lies outside its file"));
         };
         if length == 0 || (gap == 0 && index > 0) {
-            return Err(reader.corrupt("extents that are empty or touch"));
+            return Err(reader.corrupt("extents that are empty or adjacent"));
         }
         extents.push(start..next);
         end = next;

@@ -143,7 +143,7 @@ impl GcObject {
             3 => DeletionStep::Reaping(read_lists(&mut reader)?),
             4 => DeletionStep::Tombstone(read_lists(&mut reader)?),
             5 => DeletionStep::Void { session: SessionId(reader.array()?) },
-            other => return Err(reader.corrupt(format!("there is no step {other}"))),
+            other => return Err(reader.corrupt(format!("unknown step {other}"))),
         };
         reader.finish()?;
         Ok(GcObject { store, condemnation, by, step })

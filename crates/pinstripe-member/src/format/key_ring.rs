@@ -151,7 +151,7 @@ impl KeyRing {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "key ring");
         if version == 1 {
-            return Err(reader.corrupt("keys in the clear where a sealed key ring should be"));
+            return Err(reader.corrupt("unencrypted keys instead of a sealed key ring"));
         }
         let store = StoreId(reader.array()?);
         let generation = reader.u32()?;
@@ -245,7 +245,7 @@ impl KeySlot {
         let way = match (way, [costs.memory_kib, costs.passes, costs.lanes]) {
             (1, _) if costs.validate().is_ok() => SlotWay::Password(costs),
             (2, [0, 0, 0]) => SlotWay::KeyFile,
-            _ => return Err(reader.corrupt("an impossible way to open it")),
+            _ => return Err(reader.corrupt("an unknown method to open it")),
         };
         let salt = reader.array()?;
         let label = text(&mut reader)?;
@@ -273,7 +273,7 @@ impl KeySlot {
 fn seal(reader: &mut Reader<'_>) -> Result<Encryption> {
     let byte = reader.u8()?;
     match Encryption::from_byte(byte) {
-        Some(Encryption::None) => Err(reader.corrupt("a seal that seals nothing")),
+        Some(Encryption::None) => Err(reader.corrupt("a seal without a cipher")),
         Some(seal) => Ok(seal),
         None => Err(envelope::newer("seal of the keys", byte.into(), 2, 0)),
     }

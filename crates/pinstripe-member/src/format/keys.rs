@@ -105,7 +105,7 @@ impl Keys {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "keys object");
         if version != 1 {
-            return Err(reader.corrupt("a sealed key ring where keys in the clear should be"));
+            return Err(reader.corrupt("a sealed key ring instead of unencrypted keys"));
         }
         let keys = Keys {
             store: StoreId(reader.array()?),

@@ -256,9 +256,7 @@ pub fn parse_clear(bytes: &[u8]) -> Result<ClearRecord> {
     let chunks = match seal {
         Encryption::None => read_table(table, kind, raw_bytes)?,
         _ if codec != 0 || raw_bytes != 0 || count != 0 => {
-            return Err(
-                reader.corrupt("a sealed record has data in the clear that should be sealed")
-            );
+            return Err(reader.corrupt("a sealed record has unencrypted data"));
         }
         _ => Vec::new(),
     };

@@ -117,7 +117,7 @@ impl Session {
         let id = SessionId(reader.array()?);
         let work = reader.u8()?;
         let work = Work::from_byte(work)
-            .ok_or_else(|| reader.corrupt(format!("there is no work of number {work}")))?;
+            .ok_or_else(|| reader.corrupt(format!("unknown kind of work {work}")))?;
         let commit = reader.array()?;
         let parents = (0..reader.count(SnapshotId::LEN)?)
             .map(|_| Ok(SnapshotId(reader.array()?)))

@@ -135,7 +135,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let content = if version == SEALED_VERSION {
         let seal = reader.u8()?;
         match Encryption::from_byte(seal) {
-            Some(Encryption::None) => return Err(reader.corrupt("a seal that seals nothing")),
+            Some(Encryption::None) => return Err(reader.corrupt("a seal without a cipher")),
             Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
             None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
         }

@@ -206,7 +206,7 @@ impl<'a> Handshake<'a> {
             self.status_of = None;
         }
         if !self.is_structured {
-            return say(answer::INVALID, b"structured replies come first");
+            return say(answer::INVALID, b"structured replies must be negotiated first");
         }
         if found.is_none() {
             return say(answer::UNKNOWN, b"no export has this name");

@@ -182,8 +182,7 @@ impl BlockCache {
         let rows = self.slots.lock().take(&cells);
         if let Err(error) = self.write(&rows, &cells) {
             self.is_read_only.store(true, Ordering::Relaxed);
-            let error =
-                Error::io("cannot be written, so that nothing is added", &self.place, error);
+            let error = Error::io("cannot be written; no data is added to it", &self.place, error);
             self.monitor.warning(&self.place, error);
             self.slots.lock().give_back(&rows);
             return;

@@ -282,7 +282,7 @@ impl RangeSource for DirectorySource {
 
     fn totals(&self) -> Result<(u64, u64)> {
         let totals = rustix::fs::fstatvfs(&self.root)
-            .map_err(|errno| failure("cannot ask for the room of", b".", errno))?;
+            .map_err(|errno| failure("cannot query the free space of", b".", errno))?;
         Ok((totals.f_blocks.saturating_mul(totals.f_frsize), totals.f_files))
     }
 }

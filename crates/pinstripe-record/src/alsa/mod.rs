@@ -170,7 +170,7 @@ impl AlsaPcm {
     pub fn open(wish: &CardWish, is_capture: bool) -> Result<Self> {
         let library = AlsaLibrary::get()?;
         let name = CString::new(wish.device.as_str())
-            .map_err(|_| Error::new(Kind::Usage, "no name of a device"))?;
+            .map_err(|_| Error::new(Kind::Usage, "not a device name"))?;
         let mut raw = std::ptr::null_mut();
         let stream = if is_capture { CAPTURE } else { PLAYBACK };
         // SAFETY: the name ends with 0; the handle is written only.
@@ -226,9 +226,9 @@ impl AlsaPcm {
                 Some(_) => (library.set_channels)(pcm, params, channels),
                 None => (library.set_channels_near)(pcm, params, &raw mut channels),
             };
-            self.check(code, &format!("has not {channels} channels"))?;
+            self.check(code, &format!("does not support {channels} channels"))?;
             let code = (library.set_rate_near)(pcm, params, &raw mut rate, none);
-            self.check(code, "has no such rate")?;
+            self.check(code, "does not support this rate")?;
             // As near as it can. The period first: some devices have one only.
             (library.set_period_near)(pcm, params, &raw mut period, none);
             (library.set_buffer_near)(pcm, params, &raw mut buffer, none);
@@ -236,7 +236,7 @@ impl AlsaPcm {
             self.check((library.buffer_size)(params, &raw mut frames), "has no buffer")?;
         }
         if let Some(wished) = wish.rate.filter(|it| *it != rate) {
-            let what = format!("the device '{}' has another rate", self.device);
+            let what = format!("the device '{}' has a different rate", self.device);
             return Err(Error::new(Kind::Usage, what)
                 .expected(wished, rate)
                 .advice(format!("ask for rate={rate}; plug:'{}' resamples", self.device)));
@@ -260,7 +260,7 @@ impl AlsaPcm {
         };
         fitting.find(has).copied().ok_or_else(|| {
             let wished = wish.map_or("any known format".to_owned(), |it| it.to_string());
-            let what = format!("the device '{}' has not {wished}", self.device);
+            let what = format!("the device '{}' does not support {wished}", self.device);
             Error::new(Kind::Usage, what).advice(format!(
                 "ask for another format=, or for plug:'{}', which converts",
                 self.device
@@ -290,7 +290,7 @@ impl AlsaPcm {
                 let why = self.library.text(code);
                 let what = format!("the device '{}' {what}: {why}", self.device);
                 Err(Error::new(Kind::Usage, what)
-                    .advice("arecord --dump-hw-params shows what it has"))
+                    .advice("arecord --dump-hw-params shows what it supports"))
             }
         }
     }
@@ -403,8 +403,8 @@ fn cannot_open(library: &AlsaLibrary, device: &str, code: c_int, is_capture: boo
             let lists = if is_capture { "arecord -L" } else { "aplay -L" };
             (Kind::NotFound, format!("{lists} names the devices"))
         }
-        libc::EBUSY => (Kind::Busy, "another program has it: end that one".to_owned()),
-        _ => (Kind::Io, "see whether arecord or aplay can use it".to_owned()),
+        libc::EBUSY => (Kind::Busy, "another program uses it: stop that program".to_owned()),
+        _ => (Kind::Io, "check whether arecord or aplay can use it".to_owned()),
     };
     let what = format!("cannot open the sound device '{device}': {}", library.text(code));
     Error::new(kind, what).advice(advice)

@@ -58,7 +58,10 @@ fn keep_manifest(shared: &SharedTake, lane: &Lane) -> Result<()> {
     match lane.folder.keep_room(MANIFEST, wanted) {
         Ok(()) => lane.manifest_room.store(wanted, Ordering::Release),
         Err(error) if kept < needed + LEAST_BYTES => {
-            return Err(error.advice("make room on the disk; the take ended while it still could"));
+            return Err(error.advice(
+                "free space on the disk; the take was ended while enough space \
+                                     was left to complete it",
+            ));
         }
         // The existing room lasts for a while, in which the user may free space.
         Err(_) => {}

@@ -69,7 +69,7 @@ impl RollArea {
         let roll = Arc::new(RollFile { folder: Arc::clone(folder), file });
         roll.file.reserve(0..end.max(1)).map_err(|error| {
             Error::io("cannot reserve the pre-roll", folder.path(), error)
-                .advice("ask for a shorter one, or make room")
+                .advice("use a shorter --pre-roll, or free space")
         })?;
         let area = |(offset, bytes): (u64, &u64)| RollArea {
             roll: Arc::clone(&roll),

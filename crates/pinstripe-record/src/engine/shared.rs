@@ -285,7 +285,7 @@ impl SharedTake {
         }
         let name = &piece.facts.name;
         let what = format!("the last {} frames of '{name}' are missing", format_count(frames));
-        let error = Error::new(Kind::NoSpace, what).advice("they could not be written any more");
+        let error = Error::new(Kind::NoSpace, what).advice("they could not be written");
         self.monitor.loss(lane.folder.path().join(&piece.name), error);
     }
 
@@ -314,7 +314,7 @@ pub fn cues_within(
     let lost = gaps
         .iter()
         .filter(|it| it.stream == stream && frames.contains(&it.frame))
-        .map(|gap| (gap.frame, format!("lost: {} frames are silence", gap.frames)));
+        .map(|gap| (gap.frame, format!("lost: {} frames, replaced by silence", gap.frames)));
     // The end is a place that can be marked, too.
     let marked = marks
         .iter()

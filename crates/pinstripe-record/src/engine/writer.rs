@@ -307,8 +307,11 @@ impl Writer<'_> {
         self.shared.cut_streams.fetch_add(1, Ordering::AcqRel);
         let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
-            true => "its files are gone with their directory; name a second directory with --to",
-            false => "what was recorded up to there is whole; name a second directory with --to",
+            true => "its files were lost with their directory; name a second directory with --to",
+            false => {
+                "the recording up to that frame is complete; name a second directory with \
+                      --to"
+            }
         };
         let what = format!("stream '{name}' ends at frame {frame}");
         let error = Error::new(Kind::NoSpace, what).advice(advice);

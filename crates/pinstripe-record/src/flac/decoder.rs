@@ -57,7 +57,7 @@ impl FlacDecoder {
             Source { file, length, at: 0, shape, payload: Vec::new(), first: 0, failure: None };
         // SAFETY: no argument.
         let raw = NonNull::new(unsafe { (library.decoder_new)() });
-        let raw = raw.ok_or_else(|| Error::new(Kind::Io, "libFLAC has no memory"))?;
+        let raw = raw.ok_or_else(|| Error::new(Kind::Io, "libFLAC is out of memory"))?;
         let source = NonNull::from(Box::leak(Box::new(source)));
         let mut decoder = FlacDecoder { library, raw, source };
         let (it, argument) = (raw.as_ptr(), source.as_ptr().cast::<c_void>());
@@ -253,7 +253,7 @@ extern "C" fn take(
     if head.channels != u32::from(shape.channels) || head.bits != 8 * shape.format.bytes() {
         let found = format!("{} channels of {} bits", head.channels, head.bits);
         let expected = format!("{} channels of {} bits", shape.channels, 8 * shape.format.bytes());
-        let error = Error::corrupt("a frame of another form", source.file.place());
+        let error = Error::corrupt("a frame with a different format", source.file.place());
         source.failure.get_or_insert(error.expected(expected, found));
         return ABORT;
     }

@@ -45,7 +45,7 @@ impl FlacEncoder {
         let library = FlacLibrary::get()?;
         // SAFETY: no argument.
         let raw = NonNull::new(unsafe { (library.encoder_new)() });
-        let raw = raw.ok_or_else(|| Error::new(Kind::Io, "libFLAC has no memory"))?;
+        let raw = raw.ok_or_else(|| Error::new(Kind::Io, "libFLAC is out of memory"))?;
         let encoded = NonNull::from(Box::leak(Box::<Encoded>::default()));
         let encoder = FlacEncoder { library, raw, shape, encoded, wide: Vec::new() };
         let (it, argument) = (raw.as_ptr(), encoded.as_ptr().cast::<c_void>());

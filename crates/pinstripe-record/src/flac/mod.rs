@@ -36,7 +36,7 @@ pub(crate) fn check_flac(shape: &StreamShape) -> Result<()> {
     let is_whole = matches!(shape.format, SampleFormat::U8 | SampleFormat::S16 | SampleFormat::S24);
     if !is_whole || shape.channels > CHANNELS_MAX || shape.rate > RATE_MAX {
         let found = format!("{}, {} channels, {} Hz", shape.format, shape.channels, shape.rate);
-        return Err(Error::new(Kind::Usage, "this stream cannot be FLAC")
+        return Err(Error::new(Kind::Usage, "this stream cannot be encoded as FLAC")
             .expected(
                 format!("u8, s16 or s24, {CHANNELS_MAX} channels and {RATE_MAX} Hz at most"),
                 found,

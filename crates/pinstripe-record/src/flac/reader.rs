@@ -142,7 +142,7 @@ impl Device for FlacReader {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         match offset < self.payload_at {
             true => self.file.write_at(offset, bytes),
-            false => Err(Error::new(Kind::Unsupported, "FLAC that was recorded cannot be changed")),
+            false => Err(Error::new(Kind::Unsupported, "a recorded FLAC file cannot be changed")),
         }
     }
 

@@ -236,11 +236,8 @@ impl Device for FlacWriter {
         }
         let mut waiting = encoding.waiting.lock();
         if offset != encoding.payload_at + waiting.given {
-            return Err(Error::new(
-                Kind::Unsupported,
-                "FLAC is written from its beginning to its end",
-            )
-            .at(encoding.file.place()));
+            return Err(Error::new(Kind::Unsupported, "FLAC can only be written sequentially")
+                .at(encoding.file.place()));
         }
         while waiting.payload.len() >= FLAC_WAITING_BYTES && waiting.failure.is_none() {
             waiting = waiting.wait(&encoding.changed);
@@ -268,7 +265,7 @@ impl Device for FlacWriter {
         let encoding = &self.encoding;
         let payload = encoding.written.load(Ordering::Acquire);
         if bytes != encoding.payload_at + payload {
-            return Err(Error::new(Kind::Unsupported, "FLAC that is written cannot be cut")
+            return Err(Error::new(Kind::Unsupported, "a written FLAC file cannot be truncated")
                 .expected(encoding.payload_at + payload, bytes)
                 .at(encoding.file.place()));
         }

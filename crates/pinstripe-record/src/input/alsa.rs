@@ -51,7 +51,7 @@ impl AlsaSpec {
             device = front;
         }
         if device.is_empty() || is_ours(device) {
-            return Err(Error::new(Kind::Usage, format!("'{text}' names no device"))
+            return Err(Error::new(Kind::Usage, format!("'{text}' does not name a device"))
                 .expected("a device of 'arecord -L', as in alsa:default or alsa:hw:0", "nothing"));
         }
         let mut wish =
@@ -143,11 +143,13 @@ impl RecordInput for AlsaInput {
         let ended = capture.run(&mut self.card, feed);
         if capture.xruns > 0 {
             let what = format!("the sound card was not read in time {} times", capture.xruns);
-            let advice = "allow real-time priority, or look for what keeps the processors busy";
+            let advice = "allow real-time priority, or find the programs that keep the processors \
+                          busy";
             (feed.warn)(Error::new(Kind::Io, what).advice(advice));
         }
         if capture.suspends > 0 {
-            let what = format!("the machine was suspended {} times meanwhile", capture.suspends);
+            let what =
+                format!("the machine was suspended {} times during the take", capture.suspends);
             (feed.warn)(Error::new(Kind::Io, what));
         }
         ended
@@ -222,7 +224,7 @@ impl CardCapture {
             }
             let silent = card.now().saturating_sub(self.heard);
             if silent >= SILENT && !std::mem::replace(&mut was_told, true) {
-                let what = format!("nothing has come for {} s", SILENT.as_secs());
+                let what = format!("no data was received for {} s", SILENT.as_secs());
                 (feed.warn)(Error::new(Kind::Io, what));
             }
         }
@@ -273,7 +275,7 @@ impl CardCapture {
                 card.resume()
             }
             CardTrouble::Failed(error) => {
-                return Err(error.advice("what came before it failed is recorded"));
+                return Err(error.advice("data received before the failure is recorded"));
             }
         };
         if !is_running {
@@ -298,7 +300,7 @@ impl CardCapture {
 fn failure(trouble: CardTrouble) -> Error {
     match trouble {
         CardTrouble::Failed(error) => error,
-        _ => Error::new(Kind::Io, "the sound device does not begin"),
+        _ => Error::new(Kind::Io, "the sound device does not start"),
     }
 }
 

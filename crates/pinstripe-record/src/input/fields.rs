@@ -12,7 +12,7 @@ pub(super) fn pairs<'a>(
     for part in text.split(',').filter(|it| !it.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         if !known.contains(&key) || value.is_empty() {
-            return Err(Error::new(Kind::Usage, format!("'{part}' means nothing in '{whole}'"))
+            return Err(Error::new(Kind::Usage, format!("'{part}' is not an option of '{whole}'"))
                 .expected(known.join("=, ") + "=", part));
         }
         if pairs.iter().any(|(before, _)| *before == key) {
@@ -27,7 +27,7 @@ pub(super) fn pairs<'a>(
 pub(super) fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
     let found = value.parse().ok().filter(|it| (least..=most).contains(it));
     found.ok_or_else(|| {
-        Error::new(Kind::Usage, format!("{key}: '{value}' is not possible"))
+        Error::new(Kind::Usage, format!("{key}: '{value}' is not a possible value"))
             .expected(format!("{least} to {most}"), value)
     })
 }

@@ -43,7 +43,7 @@ impl JackSpec {
             None => (rest, ""),
         };
         if pattern.is_empty() {
-            return Err(Error::new(Kind::Usage, format!("'{text}' names no ports"))
+            return Err(Error::new(Kind::Usage, format!("'{text}' does not name any ports"))
                 .expected("a pattern, as in jack:system:capture_* or jack:*", "nothing"));
         }
         let mut format = SampleFormat::S24;
@@ -89,8 +89,8 @@ impl JackInput {
             let error = Error::new(Kind::NotFound, format!("no port matches '{}'", spec.pattern));
             let known = sources.iter().take(8).map(|it| printable(it)).collect::<Vec<_>>();
             return Err(error.advice(match known.len() {
-                0 => "the server has no port that gives samples".to_owned(),
-                _ => format!("ports that give samples: {}", known.join(", ")),
+                0 => "the server has no output port".to_owned(),
+                _ => format!("output ports: {}", known.join(", ")),
             }));
         }
         let most = if is_poly { usize::from(CHANNELS_MAX) } else { STREAMS_MAX };
@@ -152,10 +152,10 @@ impl JackInput {
                     *since = None;
                 }
                 (false, None) => {
-                    let what = format!("the port '{}' is not there", printable(name));
+                    let what = format!("the port '{}' is missing", printable(name));
                     (feed.warn)(
                         Error::new(Kind::NotFound, what)
-                            .advice("its stream is silence until it comes back"),
+                            .advice("its stream is recorded as silence until the port returns"),
                     );
                     *since = Some(clock::monotonic());
                 }
@@ -181,13 +181,14 @@ fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
     }
     if now.is_gone {
         return Some(Err(Error::new(Kind::Io, "the JACK server ended")
-            .advice("the samples up to that moment are recorded")));
+            .advice("samples up to that moment are recorded")));
     }
     (now.new_rate > 0).then(|| {
-        let what = format!("the JACK server went to {} frames per second", now.new_rate);
+        let what =
+            format!("the JACK server changed its rate to {} frames per second", now.new_rate);
         Err(Error::new(Kind::Io, what)
             .expected(rate, now.new_rate)
-            .advice("what came before is recorded; begin another take at the new rate"))
+            .advice("data before the change is recorded; start another take at the new rate"))
     })
 }
 
@@ -219,7 +220,7 @@ impl RecordInput for JackInput {
         let most = feed.most_frames(self.shape.rate);
         let producers = std::mem::take(&mut feed.producers);
         let Some(mut capture) = self.capture.take() else {
-            return Err(Error::new(Kind::Usage, "an input runs once"));
+            return Err(Error::new(Kind::Usage, "an input can only be started once"));
         };
         let mut gone = vec![None; self.ports.len()];
         self.await_ports(feed);
@@ -248,9 +249,10 @@ impl RecordInput for JackInput {
         if last.xruns > 0 {
             let times = counted(last.xruns, "time", "times");
             let what = format!("the JACK server missed its deadline {times}");
-            (feed.warn)(Error::new(Kind::Io, what).advice(
-                "where no frame is missing the samples of such a block may still be wrong",
-            ));
+            (feed.warn)(
+                Error::new(Kind::Io, what)
+                    .advice("the samples of such a block may be wrong even if no frame is missing"),
+            );
         }
         ended.and_then(|()| whole(&last))
     }
@@ -263,7 +265,7 @@ fn whole(last: &Captured) -> Result<()> {
         0 => Ok(()),
         frames => {
             let what = format!(
-                "{} frames have silence in the channels of ports that were not there",
+                "{} frames have silence in the channels of missing ports",
                 format_count(frames)
             );
             Err(Error::new(Kind::Io, what))

@@ -98,7 +98,7 @@ const SILENT: Duration =
     if cfg!(test) { Duration::from_millis(400) } else { Duration::from_secs(5) };
 
 fn nothing_has_come() -> Error {
-    Error::new(Kind::Io, format!("nothing has come for {} s", SILENT.as_secs_f32()))
+    Error::new(Kind::Io, format!("no data was received for {} s", SILENT.as_secs_f32()))
 }
 
 impl InputFeed<'_> {

@@ -64,11 +64,10 @@ impl Wire {
             "s32be" | "s32_be" => of(SampleFormat::S32, 4, true),
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format"))
-                .expected(
-                    "u8, s16, s24, s32, f32, each also with the suffix le or be, or s24_32le",
-                    text,
-                )),
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format")).expected(
+                "u8, s16, s24, s32, f32, each also with the suffix le or be, or s24_32le",
+                text,
+            )),
         }
     }
 
@@ -105,13 +104,13 @@ impl PcmSpec {
             Some(("unix", path)) if !path.is_empty() => Place::Unix(path.into()),
             Some(("tcp", address)) if address.contains(':') => Place::Tcp(address.to_owned()),
             Some(("unix" | "tcp", _)) => {
-                return Err(Error::new(Kind::Usage, format!("'{text}' names no socket"))
+                return Err(Error::new(Kind::Usage, format!("'{text}' does not name a socket"))
                     .expected("unix:PATH or tcp:HOST:PORT", place));
             }
             _ if place == "-" => Place::Stdin,
             _ if place.is_empty() => {
-                return Err(Error::new(Kind::Usage, format!("'{text}' names no file"))
-                    .expected("a file, a FIFO, - or unix:PATH behind the colon", "nothing"));
+                return Err(Error::new(Kind::Usage, format!("'{text}' does not name a file"))
+                    .expected("a file, a FIFO, - or unix:PATH after the colon", "nothing"));
             }
             _ => Place::Path(place.into()),
         };
@@ -132,7 +131,7 @@ impl PcmSpec {
             }
         }
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' does not say its {what}"))
+            Error::new(Kind::Usage, format!("'{text}' does not give its {what}"))
                 .advice("write it as in pcm:FIFO,rate=48000,channels=2,format=s16")
         };
         Ok(PcmSpec {
@@ -276,7 +275,7 @@ impl RecordInput for PcmInput {
 
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {
         let Some(mut source) = self.source.take() else {
-            return Err(Error::new(Kind::Usage, "an input runs once"));
+            return Err(Error::new(Kind::Usage, "an input can only be started once"));
         };
         let is_pollable = source.metadata().is_ok_and(|it| {
             let kind = it.file_type();
@@ -314,7 +313,8 @@ impl RecordInput for PcmInput {
             (feed.warn)(Error::new(Kind::Io, "no data was received").at(&self.spec.text));
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
-            let what = format!("its last {filled} bytes are not a complete frame and were discarded");
+            let what =
+                format!("its last {filled} bytes are not a complete frame and were discarded");
             (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
         }
         Ok(())

@@ -60,7 +60,7 @@ pub fn check_apart(inputs: &[InputSpec]) -> Result<()> {
     match shared {
         Some((_, source)) => {
             Err(Error::new(Kind::Usage, format!("{source} is read by two inputs")).advice(
-                "each would get parts of what comes: name it once, with all of its channels",
+                "each would receive only a part of the data: name it once, with all its channels",
             ))
         }
         None => Ok(()),

@@ -71,7 +71,7 @@ impl TestSpec {
 fn ppm(text: &str) -> Result<f64> {
     let found = text.parse().ok().filter(|it: &f64| it.abs() <= 100_000.0);
     found.ok_or_else(|| {
-        Error::new(Kind::Usage, "is nothing that a clock is off by")
+        Error::new(Kind::Usage, "is not a possible clock deviation")
             .expected("-100000 to 100000 ppm", text)
     })
 }

@@ -87,7 +87,7 @@ impl<C: Borrow<JackClient>, S: EachBlock> ActiveClient<C, S> {
         };
         match refused {
             0 => Ok(active),
-            _ => Err(Error::new(Kind::Refused, "the JACK server takes no client")),
+            _ => Err(Error::new(Kind::Refused, "the JACK server does not accept the client")),
         }
     }
 }

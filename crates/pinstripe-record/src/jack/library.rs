@@ -112,7 +112,7 @@ impl JackLibrary {
 }
 
 fn missing() -> Error {
-    Error::new(Kind::Unsupported, "there is no libjack.so.0 here")
+    Error::new(Kind::Unsupported, "libjack.so.0 is not installed")
         .advice("install JACK (Debian: libjack-jackd2-0) or PipeWire's libjack (pipewire-jack), or record with pcm:")
 }
 

@@ -63,8 +63,7 @@ impl JackClient {
     /// [`Kind::Unanswered`] for one that hangs.
     pub fn open(name: &str) -> Result<Self> {
         let library = JackLibrary::get()?;
-        let name =
-            CString::new(name).map_err(|_| Error::new(Kind::Usage, "no name of a client"))?;
+        let name = CString::new(name).map_err(|_| Error::new(Kind::Usage, "not a client name"))?;
         let (sender, answer) = mpsc::channel();
         // A thread of its own: a server that hangs would hold this one for ever.
         std::thread::spawn(move || {
@@ -84,7 +83,7 @@ impl JackClient {
                     .advice("start jackd or PipeWire; JACK_DEFAULT_SERVER names a server"))
             }
             Err(_) => Err(Error::new(Kind::Unanswered, "the JACK server does not answer")
-                .advice("see whether it runs, with jack_lsp")),
+                .advice("check with jack_lsp whether it runs")),
         }
     }
 
@@ -161,7 +160,7 @@ impl JackClient {
 
     fn port(&self, name: &str, flags: std::ffi::c_ulong) -> Result<JackPort> {
         let refused = || {
-            Error::new(Kind::Refused, format!("the JACK server makes no port '{name}'"))
+            Error::new(Kind::Refused, format!("the JACK server does not create the port '{name}'"))
                 .advice("it has too many: start it with a larger --port-max")
         };
         let name = CString::new(name).map_err(|_| refused())?;

@@ -32,16 +32,16 @@ impl CardSink {
     /// Those of [`AlsaPcm::open`]; [`Kind::Usage`] where no samples are to be played.
     pub fn open(device: String, shape: StreamShape, streams: usize) -> Result<Self> {
         if shape.format == SampleFormat::Raw {
-            return Err(Error::new(Kind::Usage, "bytes without any meaning cannot be heard")
-                .advice("name streams of samples with --stream"));
+            return Err(Error::new(Kind::Usage, "raw bytes cannot be played as sound")
+                .advice("select audio streams with --stream"));
         }
         let channels = streams * usize::from(shape.channels);
         let most = usize::from(CHANNELS_MAX);
         let count = u16::try_from(channels).ok().filter(|_| channels <= most);
         let count = count.ok_or_else(|| {
-            Error::new(Kind::Refused, format!("{channels} channels would be needed"))
+            Error::new(Kind::Refused, format!("{channels} channels are needed"))
                 .expected(format!("{most} at most"), channels)
-                .advice("name some streams with --stream")
+                .advice("select fewer streams with --stream")
         })?;
         let wish = CardWish {
             device,
@@ -163,7 +163,7 @@ impl CardSink {
 fn failure(trouble: CardTrouble) -> Error {
     match trouble {
         CardTrouble::Failed(error) => error,
-        _ => Error::new(Kind::Io, "the sound device does not begin"),
+        _ => Error::new(Kind::Io, "the sound device does not start"),
     }
 }
 

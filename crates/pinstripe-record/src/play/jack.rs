@@ -45,25 +45,28 @@ impl JackSink {
         names: impl ExactSizeIterator<Item = &'n str>,
     ) -> Result<Self> {
         if shape.format == SampleFormat::Raw {
-            return Err(Error::new(Kind::Usage, "bytes without any meaning cannot be heard")
-                .advice("name streams of samples with --stream"));
+            return Err(Error::new(Kind::Usage, "raw bytes cannot be played as sound")
+                .advice("select audio streams with --stream"));
         }
         let count = names.len() * usize::from(shape.channels);
         if count > usize::from(CHANNELS_MAX) {
-            return Err(Error::new(Kind::Refused, format!("{count} ports would be needed"))
+            return Err(Error::new(Kind::Refused, format!("{count} ports are needed"))
                 .expected(format!("{CHANNELS_MAX} at most"), count)
-                .advice("name some streams with --stream"));
+                .advice("select fewer streams with --stream"));
         }
         let client = JackClient::open(CLIENT)?;
         if client.rate() != shape.rate {
-            return Err(Error::new(Kind::Usage, "the JACK server has another rate than the take")
-                .expected(shape.rate, client.rate())
-                .advice("nothing is resampled: start the server with the rate of the take"));
+            return Err(Error::new(
+                Kind::Usage,
+                "the JACK server and the take have different rates",
+            )
+            .expected(shape.rate, client.rate())
+            .advice("pinstripe does not resample: start the server with the rate of the take"));
         }
         let sink = JackSink { ports: Vec::new(), rate: shape.rate, pattern, client };
         if !sink.pattern.is_empty() && sink.places().is_empty() {
-            let what = format!("no port that takes samples matches '{}'", sink.pattern);
-            return Err(Error::new(Kind::NotFound, what).advice("jack_lsp names the ports"));
+            let what = format!("no input port matches '{}'", sink.pattern);
+            return Err(Error::new(Kind::NotFound, what).advice("jack_lsp lists the ports"));
         }
         let mut ports = Vec::new();
         for name in names {
@@ -141,7 +144,7 @@ impl JackSink {
         ended?;
         if last.xruns > 0 {
             let what = format!("the JACK server missed its deadline {} times", last.xruns);
-            let advice = "where no frame is missing such a block may still have been heard wrong";
+            let advice = "such a block may have been played wrong even if no frame is missing";
             monitor.warning(CLIENT, Error::new(Kind::Io, what).advice(advice));
         }
         Ok(PlayOutcome {
@@ -181,7 +184,8 @@ impl JackSink {
             return Some(Err(Error::new(Kind::Io, "the JACK server ended")));
         }
         (now.new_rate > 0).then(|| {
-            let what = format!("the JACK server went to {} frames per second", now.new_rate);
+            let what =
+                format!("the JACK server changed its rate to {} frames per second", now.new_rate);
             Err(Error::new(Kind::Io, what).expected(self.rate, now.new_rate))
         })
     }

@@ -75,7 +75,8 @@ impl PlayedFiles {
     ) -> Result<Vec<RecordedPiece>> {
         let journal = folder.open(JOURNAL, false)?;
         journal.lock(true)?;
-        let what = "the recording of this take was cut off: what its journal vouches for is played";
+        let what = "the recording of this take was cut off: only data that its journal covers is \
+                    played";
         let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on it");
         monitor.warning(folder.path(), error);
         let content = read_journal(&journal, manifest)?;

@@ -56,7 +56,7 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
     let bytes = ring_bytes.saturating_mul(streams as u64);
     if streams > STREAMS_MAX || bytes > ARENA_MAX_BYTES {
         let what = format!(
-            "{} streams with rings of {} would take {} of memory, locked",
+            "{} streams with rings of {} would take {} of locked memory",
             format_count(streams as u64),
             format_size(ring_bytes),
             format_size(bytes),

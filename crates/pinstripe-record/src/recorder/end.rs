@@ -189,7 +189,10 @@ fn tell_removed(take: &RunningTake, manifest: &Manifest) {
         let removed: Vec<&RecordedPiece> = here.filter(|it| !there.contains(&it.file)).collect();
         let Some(first) = removed.first() else { continue };
         let files = counted(removed.len() as u64, "file", "files");
-        let what = format!("{files} of the take, such as '{}', were removed meanwhile", first.file);
+        let what = format!(
+            "{files} of the take, such as '{}', were removed during the recording",
+            first.file
+        );
         let error = Error::new(Kind::NotFound, what);
         let is_copied = |it: &&RecordedPiece| take.shared.streams[it.stream as usize].is_mirrored;
         match removed.iter().all(is_copied) {

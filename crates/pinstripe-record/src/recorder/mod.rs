@@ -254,7 +254,7 @@ fn check(plan: &TakePlan) -> Result<()> {
     if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
         return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
             .expected("4K to 1M, and at most half of a ring", chunk)
-            .advice("a smaller chunk leaves more of the ring for a disk that stalls"));
+            .advice("a smaller chunk leaves more of the ring for stalls of the disk"));
     }
     Ok(())
 }
@@ -275,13 +275,12 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
         // Playing begins with the inputs, and that is long before the order.
         return Err(Error::new(
             Kind::Usage,
-            "a take that is armed cannot be played along to another",
+            "--armed and --pre-roll cannot be combined with --play",
         )
-        .advice("leave --armed and --pre-roll out: with --play recording begins with playing"));
+        .advice("leave them out: with --play, recording starts when playback starts"));
     }
     if kind == FileKind::Flac && !pre_roll.is_zero() {
-        let what =
-            "FLAC is encoded from its first sample on: no pre-roll can be put in front of it";
+        let what = "a FLAC file cannot have a pre-roll: it is encoded from its first sample on";
         return Err(Error::new(Kind::Usage, what)
             .advice("record --format wav, or with --armed and without --pre-roll"));
     }

@@ -55,14 +55,14 @@ impl FromStr for TakeOrder {
             "arm" => TakeOrder::Arm(text.clone()),
             "disarm" => TakeOrder::Disarm(text.clone()),
             _ => {
-                let error = Error::new(Kind::Usage, "is nothing that a recorder does");
+                let error = Error::new(Kind::Usage, "is not a command of the recorder");
                 return Err(error.expected(WORDS, word));
             }
         };
         match (text.is_empty(), is_needed, is_taken) {
             (true, true, _) => {
                 let error = Error::new(Kind::Usage, format!("'{word}' needs a stream"));
-                Err(error.advice("name it, or its number, or all"))
+                Err(error.advice("name the stream, its number, or all"))
             }
             (false, _, false) => Err(Error::new(Kind::Usage, format!("'{word}' takes no text"))),
             _ => Ok(order),

@@ -157,9 +157,10 @@ impl RunningTake {
             clock.drift.add(self.shared.now(), frames);
             if let Some(measured) = clock.drift.wrong_rate() {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
-                let what = format!("{measured} frames per second come from the source");
+                let what = format!("the source sends {measured} frames per second");
                 let error = Error::new(Kind::Io, what).expected(said, measured).advice(
-                    "the headers have the rate that was said: set that of the source, and begin another take",
+                    "the headers have the configured rate: configure the rate of the source, and \
+                     start another take",
                 );
                 self.shared.monitor.warning(&clock.source, error);
             }
@@ -189,7 +190,7 @@ impl RunningTake {
                 apart * 3.6,
             );
             let error = Error::new(Kind::Io, what)
-                .advice("nothing is resampled: drive both by one clock, or resample later");
+                .advice("pinstripe does not resample: drive both by one clock, or resample later");
             self.shared.monitor.warning(&self.name, error);
         }
     }
@@ -263,8 +264,8 @@ impl RunningTake {
         if let Some(told) = TOLD_MINUTES.iter().find(|it| minutes < **it)
             && self.warned_minutes.swap(*told, Ordering::Relaxed) > *told
         {
-            let what = format!("there is room for less than {told} min of this take");
-            let error = Error::new(Kind::NoSpace, what).advice("make room on the disk");
+            let what = format!("the disk has space for less than {told} min of this take");
+            let error = Error::new(Kind::NoSpace, what).advice("free space on the disk");
             self.shared.monitor.warning(self.shared.lanes[0].folder.path(), error);
         }
         self.warn_of_drift(&status.drifts);

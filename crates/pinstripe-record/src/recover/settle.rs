@@ -35,7 +35,7 @@ pub(super) fn settle(
     let first = &found.piece;
     let facts = manifest
         .head_facts(first.stream, first.start_frame)
-        .ok_or_else(|| Error::new(Kind::Corrupt, "is of no stream of this take"))?;
+        .ok_or_else(|| Error::new(Kind::Corrupt, "does not belong to a stream of this take"))?;
     let frame_bytes = facts.shape.frame_bytes();
     let front = behind.map(|it| front_bytes(first, &it.piece, &facts.shape)).transpose()?;
     let file = open_payload(folder, manifest, first.stream, (&first.file, true))?;
@@ -51,7 +51,7 @@ pub(super) fn settle(
         let (second, frames) = behind.settled(&file, frame_bytes, &|_| false, (&path, monitor))?;
         if frames > 0 && end < front {
             gap = Some(fill_front(&file, &mut piece, end..front, &facts.shape)?);
-            let what = "pre-roll was not durable yet, and is silence";
+            let what = "pre-roll was not durable yet, and was replaced by silence";
             let error = Error::new(Kind::Io, what).expected(front / frame_bytes, piece.frames);
             monitor.loss(&path, error);
         }
@@ -62,7 +62,7 @@ pub(super) fn settle(
     }
     pieces.insert(0, piece);
     if !pieces.iter().all(|it| manifest.can_have(it)) {
-        return Err(Error::new(Kind::Corrupt, "is a file that no take has"));
+        return Err(Error::new(Kind::Corrupt, "is not a possible file name of a take"));
     }
     let from = pieces[0].start_frame;
     let frames = from..from.saturating_add(end / frame_bytes);
@@ -83,9 +83,9 @@ fn front_bytes(front: &RecordedPiece, behind: &RecordedPiece, shape: &StreamShap
             && front.start_frame.checked_add(frames) == Some(behind.start_frame)
             && (front.stream, &front.file) == (behind.stream, &behind.file)
     };
-    bytes
-        .filter(is_behind)
-        .ok_or_else(|| Error::new(Kind::Corrupt, "the journal records a pre-roll that cannot precede its file"))
+    bytes.filter(is_behind).ok_or_else(|| {
+        Error::new(Kind::Corrupt, "the journal records a pre-roll that cannot precede its file")
+    })
 }
 
 /// Puts silence in front of the vouched payload, where pre-roll is not vouched for.
@@ -132,10 +132,11 @@ impl JournalPiece {
             sound = self.bytes;
         }
         if sound < self.bytes {
-            let error = Error::new(Kind::Corrupt, "the end of what was durable is damaged")
+            let error = Error::new(Kind::Corrupt, "the end of the durable data is damaged")
                 .expected(self.bytes, sound)
                 .advice(
-                    "the disk lost what it had said to be durable; what is in front of it was kept",
+                    "the disk lost data that it had reported as durable; the data before it was \
+                     kept",
                 );
             monitor.loss(path, error);
         }

@@ -34,9 +34,8 @@ pub(super) fn remove(
             Ok(true) => removed.push(path),
             Ok(false) => {
                 let what = "has samples, but no journal lists it: it is left unchanged";
-                let error = Error::new(Kind::Changed, what).advice(
-                    "listen to it; if the journal is damaged, it may be part of the take",
-                );
+                let error = Error::new(Kind::Changed, what)
+                    .advice("listen to it; if the journal is damaged, it may be part of the take");
                 monitor.warning(path, error);
             }
             Err(error) if error.kind() == Kind::NotFound => {}

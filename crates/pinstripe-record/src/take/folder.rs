@@ -287,7 +287,7 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
 }
 
 fn exists(path: &Path) -> Error {
-    Error::new(Kind::Exists, "there is such a take")
+    Error::new(Kind::Exists, "a take of this name exists")
         .at(path)
         .advice("choose another name: no take is ever overwritten")
 }
@@ -448,7 +448,11 @@ impl TakeFolder for DiskFolder {
         match allocate(&file, 0..bytes) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
             kept => kept.map_err(|error| {
-                Error::io("cannot keep room for the end of the take", self.path.join(name), error)
+                Error::io(
+                    "cannot reserve space for the end of the take",
+                    self.path.join(name),
+                    error,
+                )
             }),
         }
     }

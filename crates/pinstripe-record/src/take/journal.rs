@@ -331,9 +331,10 @@ impl Journal {
         }
         let least = (self.longest_bytes * COMMITS_LEAST).max(ROOM_BYTES / 16);
         match self.make_room(self.room_to + 1) {
-            Err(error) if ahead < least => {
-                Err(error.advice("make room on the disk; the take ended while it still could"))
-            }
+            Err(error) if ahead < least => Err(error.advice(
+                "free space on the disk; the take was ended while enough space \
+                                  was left to complete it",
+            )),
             _ => Ok(()),
         }
     }

@@ -253,21 +253,25 @@ impl Manifest {
     /// # Errors
     /// [`Kind::Corrupt`], [`Kind::Unsupported`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let manifest: Manifest = serde_json::from_slice(bytes)
-            .map_err(|error| Error::new(Kind::Corrupt, format!("is not a valid manifest: {error}")))?;
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
+            Error::new(Kind::Corrupt, format!("is not a valid manifest: {error}"))
+        })?;
         if manifest.version != VERSION {
-            return Err(Error::new(Kind::Unsupported, "the manifest of the take has an unsupported version")
-                .expected(VERSION, manifest.version));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the manifest of the take has an unsupported version",
+            )
+            .expected(VERSION, manifest.version));
         }
         let is_sound = |it: &RecordedStream| {
             let shape = &it.shape;
             (1..=CHANNELS_MAX).contains(&shape.channels) && shape.rate > 0
         };
         if manifest.streams.len() > STREAMS_MAX || !manifest.streams.iter().all(is_sound) {
-            return Err(Error::new(Kind::Corrupt, "has streams that no take has"));
+            return Err(Error::new(Kind::Corrupt, "has an impossible number of streams"));
         }
         if !manifest.pieces.iter().all(|it| manifest.can_have(it)) {
-            return Err(Error::new(Kind::Corrupt, "has files that no take has"));
+            return Err(Error::new(Kind::Corrupt, "has impossible file names"));
         }
         if manifest.directories.len() > DIRECTORIES_MAX {
             return Err(Error::new(Kind::Corrupt, "has more directories than any take")

@@ -22,7 +22,13 @@ pub fn open_payload(
     (name, is_written): (&str, bool),
 ) -> Result<TakeFile> {
     let facts = manifest.head_facts(stream, 0);
-    let facts = facts.ok_or_else(|| Error::new(Kind::Corrupt, "is of no stream of this take"))?;
+    let facts = facts.ok_or_else(|| {
+        Error::new(
+            Kind::Corrupt,
+            "does not belong to a stream of this \
+                                                               take",
+        )
+    })?;
     let file = folder.open(name, is_written)?;
     match facts.kind {
         FileKind::Flac => {

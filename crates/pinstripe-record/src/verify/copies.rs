@@ -90,7 +90,7 @@ impl Copies {
                 monitor.loss(path, error);
             } else {
                 is_repairable = true;
-                monitor.warning(path, error.advice("another copy of it is sound"));
+                monitor.warning(path, error.advice("another copy of it is intact"));
             }
         }
         let is_lost =

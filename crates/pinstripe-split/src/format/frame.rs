@@ -114,7 +114,7 @@ impl Frame {
     pub fn decode(bytes: &[u8; FRAME_BYTES], tag: Tag) -> Result<Self> {
         let mut r = Reader::new(bytes, "frame");
         if r.array()? != MAGIC || checksum(&bytes[..SUM_AT])[..SUM_BYTES] != bytes[SUM_AT..] {
-            return Err(r.corrupt("no frame begins here"));
+            return Err(r.corrupt("this is not the beginning of a frame"));
         }
         if r.u8()? != VERSION {
             return Err(Error::new(Kind::Unsupported, "a frame of a newer version")

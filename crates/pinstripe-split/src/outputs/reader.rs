@@ -337,7 +337,10 @@ fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     let mut heads = outputs.iter().filter_map(|it| Some((it.head.as_ref().ok()?, it)));
     let Some((first, _)) = heads.next() else {
         return Err(match outputs.iter().find_map(|it| it.head.as_ref().err()) {
-            Some(error) => error.duplicate().advice("is this what 'pinstripe split' wrote?"),
+            Some(error) => error.duplicate().advice(
+                "check that these are outputs of 'pinstripe \
+                                                     split'",
+            ),
             None => Error::new(Kind::Usage, "no output is named"),
         });
     };

@@ -115,7 +115,7 @@ fn open_path(path: &Path) -> Result<OwnedFd> {
         other => other,
     }
     .map_err(|errno| match errno {
-        Errno::NXIO => no_source(path, "a socket, or a device that is not there"),
+        Errno::NXIO => no_source(path, "a socket, or a missing device"),
         _ => Error::io("cannot open the source", path, errno),
     })
 }

@@ -143,9 +143,9 @@ impl Opener {
         let wrong = |text: &str| Err(Error::new(Kind::Corrupt, format!("{text} {what}")));
         match (&self.state, seal) {
             (State::Clear, Encryption::None) => Ok(false),
-            (State::Clear, _) => wrong("a store that seals nothing has a sealed"),
+            (State::Clear, _) => wrong("an unencrypted store has a sealed"),
             // A process that can write to members must not be able to pass off its own objects.
-            (_, Encryption::None) => wrong("a store that seals everything has an unsealed"),
+            (_, Encryption::None) => wrong("an encrypted store has an unsealed"),
             (State::Locked, _) => Err(locked()),
             (State::Open(_), _) => Ok(true),
         }
@@ -162,7 +162,7 @@ impl Opener {
         let cipher = self.cipher(seal, generation, salt)?;
         let plain = cipher.open(counter, aad, &mut blob[BLOB_HEAD_BYTES..]);
         plain.map(|plain| &*plain).ok_or_else(|| {
-            Error::new(Kind::Corrupt, "a seal does not verify: these bytes are not what was sealed")
+            Error::new(Kind::Corrupt, "a seal does not verify: the data was changed")
         })
     }
 

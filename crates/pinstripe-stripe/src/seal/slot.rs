@@ -161,13 +161,13 @@ impl RootKey {
         let mut sealed = Zeroizing::new(ring.sealed.clone());
         let plain = self.cipher(ring)?;
         let plain = plain.open(0, &ring.context(), &mut sealed);
-        let plain = plain.ok_or_else(|| wrong("the key ring is not what was sealed"))?;
+        let plain = plain.ok_or_else(|| wrong("the key ring was changed after it was sealed"))?;
         let (keys, (encryption, chunker, padding)) = Keys::decode_ring(plain)?;
         if keys.store != config.store || keys.seals.len() != ring.generation as usize + 1 {
             return Err(wrong("the key ring holds the keys of another store"));
         }
         if (encryption, chunker, padding) != (config.encryption, config.chunker, config.padding) {
-            return Err(wrong("the label has other settings of encryption than the keys")
+            return Err(wrong("the label and the keys have different encryption settings")
                 .expected(
                     format!("{encryption}, {chunker}, padding {padding}"),
                     format!(
@@ -294,7 +294,7 @@ fn slot_key(credential: &Credential, slot: &KeySlot) -> Result<Zeroizing<[u8; 32
             key.copy_from_slice(hasher.update(&slot.salt).finalize().as_bytes());
         }
         (Credential::Password(_), SlotWay::KeyFile) => {
-            return Err(Error::new(Kind::Usage, "a password opens no key file's slot"));
+            return Err(Error::new(Kind::Usage, "a password cannot open the slot of a key file"));
         }
     }
     Ok(key)

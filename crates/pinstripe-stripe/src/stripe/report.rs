@@ -49,9 +49,9 @@ impl fmt::Display for ErasureReason {
             ErasureReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
             ErasureReason::Checksum => f.write_str("the checksum does not match"),
             ErasureReason::GivenUp => {
-                f.write_str("it was lost before this extent was written anew")
+                f.write_str("it was already lost when this extent was rewritten")
             }
-            ErasureReason::Spared => f.write_str("it is far away and was not asked"),
+            ErasureReason::Spared => f.write_str("it is remote and was not read"),
         }
     }
 }

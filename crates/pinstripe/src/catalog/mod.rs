@@ -103,7 +103,8 @@ impl Catalog {
     /// # Errors
     /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
     pub fn open_existing(place: &Path, store: StoreId) -> Result<Self> {
-        fs::symlink_metadata(place).map_err(|e| Error::io("there is no catalog yet", place, e))?;
+        fs::symlink_metadata(place)
+            .map_err(|e| Error::io("the catalog does not exist yet", place, e))?;
         Ok(Catalog { db: schema::open(place, store)?, place: place.to_path_buf() })
     }
 

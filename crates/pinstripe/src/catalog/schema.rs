@@ -177,7 +177,7 @@ pub fn failed(place: &Path, error: rusqlite::Error) -> Error {
         // Damaged pages, missing tables, values of another type: it is not what was written.
         _ => Kind::Corrupt,
     };
-    let error = Error::new(kind, format!("the catalog fails: {error}")).at(place);
+    let error = Error::new(kind, format!("the catalog cannot be used: {error}")).at(place);
     match kind {
         Kind::Busy => error.advice("another process is filling the catalog; try again later"),
         Kind::Corrupt => error.advice("rebuild it with: pinstripe catalog rebuild"),

@@ -169,7 +169,7 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
             return Ok(());
         }
     }
-    Err(Error::new(Kind::Busy, "another process removed the marks that were put")
+    Err(Error::new(Kind::Busy, "another process removed the new marks")
         .advice("let it finish, then run this again"))
 }
 

@@ -115,7 +115,7 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);
     if options.parity > PARITY_OFFERED {
-        return Err(Error::new(Kind::Usage, "this version does not write so much parity")
+        return Err(Error::new(Kind::Usage, "this version does not support this much parity")
             .expected(format!("--parity 0 to {PARITY_OFFERED}"), options.parity));
     }
     if members <= parity || members > MEMBERS_MAX {

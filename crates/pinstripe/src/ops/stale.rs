@@ -16,8 +16,8 @@ pub(super) const UNTOUCHED: &str =
 /// All is being done about it.
 pub(super) const UPDATED: &str = "it is being brought up to date";
 
-const BEHIND: &str = "its listings are behind, or leave something out: check again in a while; what an \
-     endpoint can is found out by 'pinstripe probe PLACE'";
+const BEHIND: &str = "its listings are outdated or incomplete: check again later; 'pinstripe probe \
+                      PLACE' tests what the endpoint supports";
 
 /// Reports each member that was absent, with its extra and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {

@@ -34,7 +34,7 @@ pub fn run(mut diff: TreeDiff<'_>, intake: &mut Intake<'_>, stop: &AtomicBool) -
         // The receiver goes with the iterator, so a reader that still sends gets an error.
         let written =
             batches.into_iter().try_for_each(|batch| match stop.load(Ordering::Relaxed) {
-                true => Err(Error::new(Kind::Interrupted, "the catalog is not whole yet")),
+                true => Err(Error::new(Kind::Interrupted, "the catalog is not complete yet")),
                 false => intake.write(&batch),
             });
         let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -174,14 +174,13 @@ impl Search {
             return Ok(());
         }
         let recorded = recorded.display();
-        let what = format!("the label of member {number} stands here, and at {recorded} as well");
+        let what = format!("the label of member {number} is here, and also at {recorded}");
         Err(Error::new(Kind::WrongMember, what)
             .at(&self.any)
             .expected("one place for each member", "two places with the same label")
             .advice(format!(
                 "the other members know it at {recorded}: name that place, or another member, with \
-                 --store; if the member was moved from there with all that it has, remove the label \
-                 there ({})",
+                 --store; if the whole member was moved from there, remove the label there ({})",
                 ExtentName::Label.path()
             )))
     }
@@ -333,8 +332,8 @@ fn of_another_half(place: &Path) -> Error {
     Error::new(Kind::WrongMember, "this member belongs to another half of the store")
         .at(place)
         .advice(format!(
-            "bring over what that half has: pinstripe member merge {}; then replace it with a new \
-             member: pinstripe member replace N --to DIR",
+            "import the snapshots of that half: pinstripe member merge {}; then replace it with a \
+             new member: pinstripe member replace N --to DIR",
             place.display()
         ))
 }

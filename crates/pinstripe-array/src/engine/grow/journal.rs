@@ -119,7 +119,7 @@ pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
     while !fits(width) {
         width /= 2;
         if u64::from(width) < BLOCK_BYTES {
-            let what = "the members' log is too short for the journal that growing needs";
+            let what = "the log area of the members is too short for a reshape";
             return Err(Error::new(Kind::Unsupported, what)
                 .expected(
                     format!(
@@ -128,7 +128,7 @@ pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
                     ),
                     log.area_bytes,
                 )
-                .advice("make a new array with a longer log and copy to it"));
+                .advice("create a new array with a larger --log-size and copy the data to it"));
         }
     }
     Ok(width)

@@ -32,7 +32,8 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
     let rooms = members.iter().flatten().map(|member| Ok((member.room()?, member)));
     let rooms = rooms.collect::<Result<Vec<_>>>()?;
     let smallest = rooms.into_iter().min_by_key(|(room, _)| *room);
-    let (room, member) = smallest.ok_or_else(|| Error::new(Kind::Refused, "there is no member"))?;
+    let (room, member) =
+        smallest.ok_or_else(|| Error::new(Kind::Refused, "the array has no member"))?;
     let chunk = u64::from(now.chunk_bytes());
     let room = room / chunk * chunk;
     if room <= now.member_bytes() {
@@ -41,8 +42,11 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
     let (level, layout) = (now.level(), now.layout());
     let larger = ArrayGeometry::new(level, now.members(), chunk, layout, room)?;
     if !now.lies_as_in(&larger) {
-        let what = "far copies would have to move";
-        return Err(Error::new(Kind::Unsupported, what).advice("make a new array and copy to it"));
+        let what = "far copies would have to be moved";
+        return Err(Error::new(Kind::Unsupported, what).advice(
+            "create a new array and copy the \
+                                                               data to it",
+        ));
     }
     for spare in logged.array.members.spares() {
         let mut superblock = logged.array.superblock();
@@ -59,8 +63,8 @@ fn no_room(member: &ArrayMember, needed: u64, room: u64) -> Error {
         .at(member.path())
         .expected(format!("room for {needed} bytes"), room)
         .advice(
-            "make it larger, or replace it by a larger device; one that grew far beyond the size that \
-             it was made with is replaced, too: its tables reach no further",
+            "enlarge it, or replace it by a larger device; a device that grew far beyond its \
+             original size must be replaced, because its table of checksums has a fixed size",
         )
 }
 

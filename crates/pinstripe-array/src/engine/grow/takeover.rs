@@ -38,7 +38,7 @@ impl Flusher {
     pub fn change_level_with(&mut self, level: Level, device: SharedDevice) -> Result<()> {
         let (_, last) = self.long.takeover(&self.logged, level)?;
         if last != LastSlot::IsAdded {
-            let what = format!("the change to level {level} needs no further device");
+            let what = format!("the change to level {level} needs no additional device");
             return Err(Error::new(Kind::Usage, what).at(device.place()).advice("leave out --add"));
         }
         self.check_unused(&device)?;
@@ -128,7 +128,7 @@ impl LongWork {
             true => Ok(()),
             false => {
                 let what = format!("the array can {what} only with all members present");
-                Err(Error::new(Kind::Refused, what).advice("replace what has failed first"))
+                Err(Error::new(Kind::Refused, what).advice("replace the failed members first"))
             }
         }
     }

@@ -84,9 +84,9 @@ impl MdPlace {
         let superblock = MdSuperblock::decode(bytes)?;
         match superblock.device.place.sector {
             named if named == self.sector => Ok(superblock),
-            named => Err(unsupported("an md superblock that belongs elsewhere")
+            named => Err(unsupported("an md superblock at the wrong offset")
                 .expected(format!("sector {}", self.sector), format!("sector {named}"))
-                .advice("name the device as a whole, as md had it; its length may have changed")),
+                .advice("name the complete device that md used; its length may have changed")),
         }
     }
 }

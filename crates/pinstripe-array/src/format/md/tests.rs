@@ -116,7 +116,7 @@ fn what_cannot_be_is_refused() {
                 it.device.bad_blocks_offset_sectors = 0;
             }),
             Kind::Corrupt,
-            "without a place",
+            "without an offset",
         ),
     ]
     .map(|(result, kind, word)| (result.unwrap_err(), kind, word))

@@ -36,8 +36,7 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 found.push((path.clone(), *superblock));
             }
             Ok(_) => {
-                let error =
-                    Error::new(Kind::WrongMember, "belongs to another array by now").at(path);
+                let error = Error::new(Kind::WrongMember, "now belongs to another array").at(path);
                 first_error.get_or_insert(error);
             }
             Err(error) => {
@@ -53,7 +52,7 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"));
             let why = first_error.map(|it| it.to_string()).unwrap_or_default();
             Err(error.advice(format!(
-                "attach them, or assemble the array from where they are now ({why}); if it is \
+                "attach them, or assemble the array from their present paths ({why}); if it is \
                  gone for good: 'pinstripe array forget {name}'"
             )))
         }

@@ -65,7 +65,7 @@ impl ArrayServeArgs {
     /// [`Kind::Usage`] for no way to reach it; those of [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
-            return Err(Error::new(Kind::Usage, "no export of the array was named")
+            return Err(Error::new(Kind::Usage, "no address and no mountpoint was named")
                 .advice("name one with --nbd ADDRESS or --fuse MOUNTPOINT"));
         }
         let stop = signals::catch()?;

@@ -184,8 +184,8 @@ fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
         Some((file, _)) => Err(Error::new(Kind::Busy, "is open in a program, or is a loop device")
             .at(file)
             .advice(
-                "unmount what is on it and end its users first ('losetup --associated FILE' shows \
-                 loop devices); to take it away from them: --force",
+                "unmount it and stop the programs that use it first ('losetup --associated FILE' \
+                 lists loop devices); to stop anyway: --force",
             )),
     }
 }

@@ -104,7 +104,7 @@ pub fn lines(array: &Detail) -> Vec<String> {
 
 /// Why an array cannot be used, or why a degraded one stays degraded.
 fn redundancy(array: &Detail) -> Option<String> {
-    let stays = "redundancy does not come back";
+    let stays = "redundancy is not restored";
     let degraded = array.degraded();
     if !array.is_usable {
         let missing = counted(degraded as u64, "member", "members");
@@ -114,7 +114,7 @@ fn redundancy(array: &Detail) -> Option<String> {
         return None;
     }
     if array.metadata != "pinstripe" {
-        return Some(format!("{stays} here: it is md's, manage its members with mdadm"));
+        return Some(format!("{stays} here: it is an md array, manage its members with mdadm"));
     }
     let is_filling = array.work.as_ref().is_some_and(|work| work.kind == "recover");
     let is_waiting = is_filling || !array.spares.is_empty();

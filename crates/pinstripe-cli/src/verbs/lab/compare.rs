@@ -106,7 +106,7 @@ impl LabCompareArgs {
         // Behind -- nothing is an option, and what looks like one would be missed as a file.
         let is_option = |it: &&PathBuf| it.to_string_lossy().starts_with("--") && !it.exists();
         if let Some(option) = self.after.iter().find(is_option) {
-            let what = format!("behind -- '{}' is taken for a file", option.display());
+            let what = format!("after --, '{}' is read as a file name", option.display());
             return Err(Error::new(Kind::Usage, what)
                 .advice("give options before the files: lab compare --accept-noise A... -- B..."));
         }

@@ -117,7 +117,7 @@ impl CtlArgs {
     /// [`Kind::NotFound`] when nothing is recorded there; [`Kind::Unanswered`] without an answer.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.text.contains('\n') || self.text.len() > TEXT_BYTES {
-            return Err(Error::new(Kind::Usage, "a text is one short line"));
+            return Err(Error::new(Kind::Usage, "the text must be one short line"));
         }
         let line = format!("{} {}", self.what, self.text);
         line.parse::<TakeOrder>()?;

@@ -403,7 +403,7 @@ impl RecordArgs {
     fn check_osc(&self) -> Result<()> {
         match self.osc {
             Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {
-                Err(Error::new(Kind::Usage, "OSC of other machines needs their addresses")
+                Err(Error::new(Kind::Usage, "OSC from other machines needs their addresses")
                     .expected("--osc-from", address)
                     .advice("name who may send, as in --osc-from 192.168.1.0/24"))
             }

@@ -30,7 +30,7 @@ pub fn measured(
     let mut ring = 0;
     for directory in directories {
         run.screen.say(&format!(
-            "measuring {} for {} with {}; --ring SIZE does without",
+            "measuring {} for {} with {}; --ring SIZE skips this",
             escape::path(directory),
             time::span(length),
             counted(share as u64, "stream"),

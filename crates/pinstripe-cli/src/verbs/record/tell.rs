@@ -201,7 +201,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
         ));
     }
     if last.missing_frames > 0 {
-        parts.push(format!("{} did not come", frames(last.missing_frames)));
+        parts.push(format!("{} were not received", frames(last.missing_frames)));
     }
     match last.failed_directories {
         0 => {}
@@ -212,7 +212,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
         // Other problems in the ledger were reported when they occurred.
         (0, true) => "nothing lost".to_owned(),
         (0, false) => format!("{}, nothing lost", parts.join(", ")),
-        (_, true) => "with losses, as named".to_owned(),
+        (_, true) => "with the losses named above".to_owned(),
         (_, false) => parts.join(", "),
     }
 }
@@ -257,6 +257,6 @@ mod tests {
         assert_eq!(told(0, 480, 0, 1), "480 frames did not come");
         assert_eq!(told(0, 0, 1, 0), "a directory failed, nothing lost");
         assert_eq!(told(0, 0, 2, 3), "2 directories failed");
-        assert_eq!(told(0, 0, 0, 1), "with losses, as named", "an input could not be read");
+        assert_eq!(told(0, 0, 0, 1), "with the losses named above", "an input could not be read");
     }
 }

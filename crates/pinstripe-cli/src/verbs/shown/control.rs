@@ -103,7 +103,8 @@ fn ask_at(socket: &Path) -> Result<Option<ShownStatus>> {
     let line = client.line()?;
     let status = serde_json::from_str(&line);
     status.map(Some).map_err(|error| {
-        Error::new(Kind::Unsupported, format!("an answer of another version: {error}")).at(socket)
+        Error::new(Kind::Unsupported, format!("an answer from a different version: {error}"))
+            .at(socket)
     })
 }
 

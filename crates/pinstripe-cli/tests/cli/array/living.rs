@@ -192,7 +192,7 @@ fn a_device_that_went_to_another_array_is_left_out() {
     good(&stand, "array manage other --fail e --remove e --add b --force");
     let shown = stand.run("array manage pool --add e --force");
     assert_eq!(shown.code, 0, "{}", shown.err);
-    assert!(shown.err.contains("belongs to another array by now: 'other'"), "{}", shown.err);
+    assert!(shown.err.contains("now belongs to another array: 'other'"), "{}", shown.err);
     assert!(shown.out.contains("[UUU]") && shown.out.contains("/e[1]"), "{}", shown.out);
     good(&stand, "array scrub pool");
     good(&stand, "array scrub other");
@@ -280,7 +280,7 @@ fn without_a_log_parity_is_made_true_after_a_kill() {
         served.signal(Signal::KILL);
         served.ended();
         let shown = good(&stand, "array detail pool");
-        assert!(shown.contains("not closed in order"), "{shown}");
+        assert!(shown.contains("not closed properly"), "{shown}");
         // A member less, and it is unknown whether parity matches its data.
         fs::rename(stand.path("c"), stand.path("away")).unwrap();
         assert_eq!(stand.run("array assemble pool").code, 14, "{policy}");

@@ -60,7 +60,7 @@ const PLAIN: CaseOption = CaseOption {
     value: "NAME,...",
     form: ValueForm::SomeOf(&NAMES),
     default: None,
-    about: "File systems, with their default options [default: all that can be made here]",
+    about: "File systems, with their default options [default: all that can be created here]",
     more: "",
 };
 

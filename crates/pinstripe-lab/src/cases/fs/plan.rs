@@ -115,7 +115,7 @@ impl FsPlan {
             let what = format!("{candidate} has too little space for the files");
             let error = Error::new(Kind::NoSpace, what).at(scratch.path());
             let error = error.expected(format_size(wanted), format_size(most));
-            return Err(error.advice("less with --total-size, or more with --image-size"));
+            return Err(error.advice("reduce --total-size, or increase --image-size"));
         }
         let version = maker.version(live)?.map_or(String::new(), |it| format!(" ({it})"));
         let (name, words) = (program.display(), scratch.arguments(candidate).join(" "));
@@ -185,7 +185,7 @@ fn named(error: Error, maker: &Maker) -> Error {
         None => Error::new(error.kind(), what).at(on),
     };
     match error.kind() {
-        Kind::NoSpace => told.advice("less with --total-size, or more with --image-size"),
+        Kind::NoSpace => told.advice("reduce --total-size, or increase --image-size"),
         _ => told,
     }
 }
@@ -229,16 +229,16 @@ impl Plan for FsPlan {
         match &self.backing {
             Backing::Image(dir, bytes) => vec![
                 format!(
-                    "write an image of {} without a name in {}, with a loop device on it, and let go of \
+                    "write an unlinked image of {} in {}, attach a loop device to it, and remove \
                      both at the end",
                     format_size(*bytes),
                     dir.display()
                 ),
-                format!("make a new file system on it for each run, of these: {names}"),
+                format!("create a new file system on it for each run, one of these: {names}"),
             ],
             Backing::Device(device) => vec![
                 format!(
-                    "overwrite {} with a new file system for each run, of these: {names}",
+                    "overwrite {} with a new file system for each run, one of these: {names}",
                     device.display()
                 ),
                 format!("wipe the signature of the last one from {}", device.display()),
@@ -255,7 +255,7 @@ impl Plan for FsPlan {
 
     fn may_begin(&self) -> Result<()> {
         if self.makers.is_empty() {
-            let what = format!("no file system can be made here: {}", self.notes.join("; "));
+            let what = format!("no file system can be created here: {}", self.notes.join("; "));
             return Err(Error::new(Kind::Unsupported, what));
         }
         may_mount()

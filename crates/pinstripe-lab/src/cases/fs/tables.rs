@@ -80,5 +80,5 @@ fn costs(results: &Results) -> Table {
     }
     let note = "Medians of runs that count, in brackets where none does. Each file is synced when it has been filled. 'stored' is what files take of the file system once they are full, by \
                 their length: less than 1 where they were compressed.";
-    Table::from_rows("What it takes until a file system can be used", note, rows)
+    Table::from_rows("Time until a file system can be used", note, rows)
 }

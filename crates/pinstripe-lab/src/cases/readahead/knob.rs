@@ -22,7 +22,7 @@ impl Knob {
         let path = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
         let found = fs::read_to_string(&path).map_err(|error| {
             Error::io("cannot be read, so there is no window to set", &path, error)
-                .advice("leave out 'kernel' of --through")
+                .advice("leave out 'kernel' in --through")
         })?;
         Ok(Knob { path, found: found.trim().to_owned() })
     }
@@ -30,7 +30,7 @@ impl Knob {
     pub(super) fn set(&self, kib: &str) -> Result<()> {
         fs::write(&self.path, kib).map_err(|error| {
             Error::io("cannot be set", &self.path, error).advice(
-                "only root may set the kernel's read-ahead: leave out 'kernel' of --through",
+                "only root may set the kernel's read-ahead: leave out 'kernel' in --through",
             )
         })
     }

@@ -82,7 +82,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }
     if recording.ring_bytes < recording.chunk_bytes as u64 {
         return Err(Error::new(Kind::Usage, "a ring holds at least one chunk")
-            .advice("more with --ring, or less with --chunk"));
+            .advice("increase --ring, or reduce --chunk"));
     }
     let dir = shared::one_directory(setting)?;
     let (ways, notes) = ways(values)?;

@@ -42,10 +42,10 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     };
     let mut classes = known("io-class", CLASSES);
     let mut notes = vec![
-        "backlog is of bytes not yet accepted; the durable lag says how old a byte was that a power cut would \
-         have taken"
+        "the backlog counts bytes not yet written; the durable lag is the age of the oldest byte \
+         that a power cut would have lost"
             .to_owned(),
-        "every stream was read again after each run, and was what had been recorded".to_owned(),
+        "every stream was read after each run, and equals the recorded data".to_owned(),
     ];
     if classes.contains(&"rt")
         && let Err(error) = can_take(SchedulingClass::RealTime)

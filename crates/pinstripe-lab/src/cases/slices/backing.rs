@@ -68,10 +68,14 @@ impl Backing {
     pub fn note(&self) -> Option<&'static str> {
         match self {
             Backing::Dirs { .. } if self.places().len() == 1 => Some(
-                "both areas are in one directory, where the file system puts them: name two for others",
+                "both areas are in one directory, where the file system chooses their location: \
+                 name two directories to control it",
             ),
             Backing::Dirs { .. } => None,
-            Backing::Device { .. } => Some("of two areas, one begins in the middle of the device"),
+            Backing::Device { .. } => Some(
+                "the second of two areas begins in the middle of the \
+                                            device",
+            ),
         }
     }
 

@@ -119,7 +119,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         (None, [one, other]) => Backing::dirs([one, other]),
         _ => {
             return Err(Error::new(Kind::Usage, "this case measures one directory or two")
-                .advice("name those whose disks are to be compared"));
+                .advice("name the directories whose disks are to be compared"));
         }
     };
     let record_bytes = values.size("record-size");
@@ -127,7 +127,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let sizes: Vec<u64> = values.sizes("total-size").into_iter().map(whole).collect();
     if sizes.contains(&0) {
         return Err(Error::new(Kind::Usage, "each of two areas holds at least one record")
-            .advice("more with --total-size, or less with --record-size"));
+            .advice("increase --total-size, or reduce --record-size"));
     }
     if (1..sizes.len()).any(|at| sizes[..at].contains(&sizes[at])) {
         return Err(Error::new(Kind::Usage, "a size is named twice"));

@@ -54,9 +54,9 @@ fn spindle_table(variant: &Variant) -> Table {
         _ => "unclear",
     };
     let why = match (is("same_disk"), is("has_no_arm")) {
-        (true, true) => "The system says that both are on one disk, which moves no arm.",
-        (true, false) => "The system says that both are on one disk.",
-        (false, true) => "No arm moved: this is a cache, or a disk without one.",
+        (true, true) => "The system reports that both are on one disk without a moving head.",
+        (true, false) => "The system reports that both are on one disk.",
+        (false, true) => "No head moved: this is a cache or a solid-state disk.",
         (false, false) => "",
     };
     let head = ["first, reads/s", "second, reads/s", "rate kept together", "verdict"];

@@ -254,7 +254,7 @@ impl Plan for Split {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["every output was read again after each run, and was sound".to_owned()]
+        vec!["every output was read after each run, and was intact".to_owned()]
     }
 
     fn intents(&self) -> Vec<String> {
@@ -328,7 +328,7 @@ impl Plan for Split {
             return Ok(());
         }
         let place: &Path = &paths[0];
-        Err(Error::new(Kind::Corrupt, "what was written is not what is read").at(place))
+        Err(Error::new(Kind::Corrupt, "the bytes read differ from the bytes written").at(place))
     }
 
     fn clean(&mut self) -> Result<()> {

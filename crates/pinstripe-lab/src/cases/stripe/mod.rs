@@ -90,7 +90,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if at_once > AT_ONCE_MAX {
         return Err(Error::new(Kind::Usage, "there are too many requests in flight")
             .expected(format!("{AT_ONCE_MAX} at most"), at_once)
-            .advice("less of --workers, or of --depth"));
+            .advice("reduce --workers or --depth"));
     }
     let dirs = match (values.text("members-in"), &setting.device) {
         (Some("memory"), _) => Vec::new(),

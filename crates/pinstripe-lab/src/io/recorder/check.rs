@@ -27,7 +27,7 @@ pub fn check(recording: &Recording, streams: &[Target], chunks: &[u64], live: &L
             if found[..] != wanted[..] {
                 let pairs = found.iter().zip(wanted.iter());
                 let byte = offset + pairs.take_while(|(a, b)| a == b).count() as u64;
-                let what = format!("byte {byte} is not what was recorded");
+                let what = format!("byte {byte} differs from the recorded data");
                 return Err(Error::new(Kind::Corrupt, what).at(target.device().place()));
             }
             live.moved(found.len() as u64);

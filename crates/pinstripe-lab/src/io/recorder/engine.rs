@@ -43,12 +43,16 @@ pub fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
     let (ring, chunk) = (recording.ring_bytes, recording.chunk_bytes as u64);
     let is_ring = ring.is_power_of_two() && RING_BYTES.contains(&ring);
     if !is_ring || !CHUNK_BYTES.contains(&chunk) || 2 * chunk > ring {
-        return Err(Error::new(Kind::Usage, "the recorder has no such rings and chunks")
-            .expected(
-                "rings of a power of two from 8K to 64M, chunks from 4K to half a ring",
-                format!("{ring} and {chunk} bytes"),
-            )
-            .advice("name other --policies, without recorder"));
+        return Err(Error::new(
+            Kind::Usage,
+            "the recorder does not support this size of rings and \
+                                            chunks",
+        )
+        .expected(
+            "rings of a power of two from 8K to 64M, chunks from 4K to half a ring",
+            format!("{ring} and {chunk} bytes"),
+        )
+        .advice("name other --policies, without recorder"));
     }
     shape(recording.rate).map(drop)
 }
@@ -60,7 +64,7 @@ fn shape(rate: u64) -> Result<StreamShape> {
     let frames =
         found.and_then(|(format, bytes)| Some((format, u32::try_from(rate / bytes).ok()?)));
     let (format, rate) = frames.filter(|it| it.1 > 0).ok_or_else(|| {
-        Error::new(Kind::Usage, "no stream of the recorder comes at this rate")
+        Error::new(Kind::Usage, "the recorder does not support this rate")
             .expected("1 to 4294967295 frames per second", rate)
     })?;
     Ok(StreamShape { format, channels: 1, rate })
@@ -121,7 +125,7 @@ impl EngineTake {
         let found = verify(&self.path, &monitor)?;
         if found.damaged_bytes > 0 || found.wrong_frames > 0 || monitor.get(Counter::Losses) > 0 {
             let what = format!(
-                "{} bytes and {} frames are not what was recorded",
+                "{} bytes and {} frames differ from the recorded data",
                 found.damaged_bytes, found.wrong_frames
             );
             return Err(Error::new(Kind::Corrupt, what).at(&self.path));

@@ -122,7 +122,7 @@ impl MemberFacts {
             _ => return Err(reader.corrupt("an impossible retention of a member")),
         };
         if able & !tried != 0 {
-            return Err(reader.corrupt("a member is said to do what was not tried"));
+            return Err(reader.corrupt("a capability of a member was recorded without a test"));
         }
         Ok(MemberFacts { tried, able, retention })
     }

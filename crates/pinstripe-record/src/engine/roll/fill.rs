@@ -16,7 +16,10 @@ impl Front {
         let frames = piece.frames(self.left_bytes());
         let frame = piece.start_frame() + piece.frames(piece.written_bytes());
         shared.note_gap(lane, piece.stream, frame, frames);
-        let what = format!("{frames} frames of the pre-roll of '{}' are silence", piece.facts.name);
+        let what = format!(
+            "{frames} frames of the pre-roll of '{}' were replaced by silence",
+            piece.facts.name
+        );
         let error = Error::new(Kind::Io, what).advice("they could not be read back or written");
         shared.monitor.loss(lane.folder.path(), error);
         self.area = None;

@@ -85,11 +85,11 @@ impl RtpSpec {
             }
         }
         let address = at.parse().map_err(|_| {
-            Error::new(Kind::Usage, format!("'{text}' names no address"))
+            Error::new(Kind::Usage, format!("'{text}' does not name an address"))
                 .expected("ADDRESS:PORT, as in 239.69.1.2:5004, or a file that ends in .sdp", place)
         })?;
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' does not say its {what}"))
+            Error::new(Kind::Usage, format!("'{text}' does not give its {what}"))
                 .advice("write it as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
         };
         let shape = StreamShape {
@@ -105,7 +105,7 @@ fn encoding(text: &str) -> Result<SampleFormat> {
     match text.to_ascii_uppercase().as_str() {
         "L16" => Ok(SampleFormat::S16),
         "L24" => Ok(SampleFormat::S24),
-        _ => Err(Error::new(Kind::Usage, format!("RTP with {text} is not recorded"))
+        _ => Err(Error::new(Kind::Usage, format!("RTP with {text} is not supported"))
             .expected("L16 or L24", text)),
     }
 }
@@ -117,7 +117,7 @@ fn read_sdp(path: &str) -> Result<SdpStream> {
         .and_then(|it| it.take(SDP_BYTES).read_to_string(&mut text))
         .map_err(|error| Error::io("cannot read the description", path, error))?;
     SdpStream::parse(&text).ok_or_else(|| {
-        Error::new(Kind::Usage, "describes no stream of sound that can be recorded").at(path)
+        Error::new(Kind::Usage, "does not describe an audio stream that can be recorded").at(path)
     })
 }
 
@@ -158,7 +158,7 @@ impl RtpInput {
     /// The socket, without what came before the take began.
     fn take_socket(&mut self, buffer: &mut [u8], strays: &mut Strays) -> Result<UdpSocket> {
         let Some(socket) = self.socket.take() else {
-            return Err(Error::new(Kind::Usage, "an input runs once"));
+            return Err(Error::new(Kind::Usage, "an input can only be started once"));
         };
         let cannot = |error| Error::io("cannot receive", &self.spec.text, error);
         // As many as there can be now: a sender that is faster must not hold it here.
@@ -239,7 +239,7 @@ impl RtpInput {
             (counts.reordered, "packets reordered"),
             (counts.restarts, "restarts"),
             (strays.strangers, "packets of other senders"),
-            (strays.bad, "packets of another form"),
+            (strays.bad, "packets with a different format"),
         ]
         .iter()
         .filter(|(count, _)| *count > 0)
@@ -311,7 +311,7 @@ impl RecordInput for RtpInput {
         let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
             Some(_) if silent >= SILENT => Err(went_away(silent)
-                .advice("its streams end there: see whether the sender or the network stopped")),
+                .advice("its streams end there: check whether the sender or the network stopped")),
             Some(_) if silent >= WENT_AWAY => {
                 (feed.warn)(went_away(silent));
                 Ok(())
@@ -348,7 +348,7 @@ impl Silence {
         let was_told = std::mem::replace(&mut self.was_told, false);
         if let Some(last) = last.filter(|_| was_told) {
             let seconds = clock::since(last).as_secs_f64();
-            let what = format!("the sender is there again after {seconds:.1} s");
+            let what = format!("the sender is back after {seconds:.1} s");
             (feed.warn)(Error::new(Kind::Changed, what));
         }
     }

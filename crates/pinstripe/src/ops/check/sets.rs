@@ -87,7 +87,7 @@ pub(super) fn stripe_sets(
                 continue;
             }
             if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
-                let gone = Error::new(Kind::NotFound, "no member has anything of this pack")
+                let gone = Error::new(Kind::NotFound, "no member has any part of this pack")
                     .advice(
                         "the losses of snapshots are listed below; 'pinstripe repair' drops \
                         the pack, then a backup stores again what its sources still have",

@@ -155,16 +155,14 @@ fn bring(
     claim.confirm()?;
     let written = match slot {
         Some((reader, slot)) => lay(reader, slot, to, Replace::Never).map(|()| Some(slot)),
-        None => {
-            Err(Error::corrupt("which part of its set it is cannot be determined", one.name.path()))
-        }
+        None => Err(Error::corrupt("its slot in the stripe set is unknown", one.name.path())),
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             // If it is gone by now, it is not damaged.
             from.len(one.name)?;
             let place = from.place().join(one.name.path());
-            monitor.warning(place, error.advice("it was moved as it is"));
+            monitor.warning(place, error.advice("it was moved unchanged"));
             match slot {
                 Some((reader, slot)) => {
                     salvage(reader, slot, to, Replace::Never)?;

@@ -114,7 +114,7 @@ fn confirm_copies(
     for pack in plan.packs {
         for id in &pack.copies {
             if others.count(id, 1)? == 0 {
-                let what = format!("chunk {id} is nowhere else");
+                let what = format!("chunk {id} has no other copy");
                 spare(store, shared, spared, pack.set, Error::new(Kind::TooManyLosses, what))?;
                 break;
             }

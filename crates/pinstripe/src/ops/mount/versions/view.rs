@@ -208,7 +208,7 @@ impl View {
                 let catalog = Catalog::open_to_look(&self.place, store);
                 // Numbers of series are invalid in a rebuilt catalog.
                 if Catalog::file_at(&self.place) != self.file {
-                    return Err(Error::new(Kind::Busy, "the catalog is being made anew"));
+                    return Err(Error::new(Kind::Busy, "the catalog is being rebuilt"));
                 }
                 catalog?
             }
