@@ -5,12 +5,12 @@
 //!               ^                    |
 //!               +------ give back ---+   (what was written meanwhile lies above it)
 //! ```
-//! A row gathers writes until it is full or due. While it is under way its bytes can be read and do
-//! not change; later writes gather separately, and wait. A held row does not change on the members:
-//! the flusher waits until no reader holds it before it writes the row, and a reader that wants to
-//! hold it waits while it is under way.
+//! A row gathers writes until it is full or due. While it is in progress its bytes can be read and
+//! do not change; later writes gather separately, and wait. A held row does not change on the
+//! members: the flusher waits until no reader holds it before it writes the row, and a reader that
+//! wants to hold it waits while it is in progress.
 //!
-//! Invariants: a read returns the last write; a row is under way at most once; the bytes of a row
+//! Invariants: a read returns the last write; a row is in progress at most once; the bytes of a row
 //! are dropped only when the caller reports that they are on the members.
 //!
 //! Never here: clocks (the time is an argument), members, plans.
@@ -77,7 +77,7 @@ impl Cache {
     /// keep their age.
     ///
     /// # Panics
-    /// If a row is under way.
+    /// If a row is in progress.
     pub fn reshape(&mut self, shape: Shape) {
         assert!(self.under_way.is_empty(), "a row is under way");
         let before = std::mem::replace(&mut self.shape, shape);
@@ -235,7 +235,7 @@ impl Cache {
     /// Marks a row as being written.
     ///
     /// # Panics
-    /// If it is under way, or has no gathered bytes.
+    /// If it is in progress, or has no gathered bytes.
     pub fn begin(&mut self, row: u64) -> Arc<Dirty> {
         let dirty = Arc::new(self.gathering.remove(&row).expect("a row that gathers"));
         self.full.remove(&row);
@@ -263,7 +263,7 @@ impl Cache {
     /// Drops a row, which is on the members now.
     ///
     /// # Panics
-    /// If it is not under way.
+    /// If it is not in progress.
     pub fn end(&mut self, row: u64) {
         let dirty = self.under_way.remove(&row).expect("a row that is under way");
         self.bytes -= dirty.bytes();
@@ -275,12 +275,12 @@ impl Cache {
         memory.for_each(|buffer| self.spare.put(buffer));
     }
 
-    /// Whether a row is under way.
+    /// Whether a row is in progress.
     pub fn is_under_way(&self, row: u64) -> bool {
         self.under_way.contains_key(&row)
     }
 
-    /// Protects a row that is not under way from changes: a flusher that wants to begin it has to
+    /// Protects a row that is not in progress from changes: a flusher that wants to begin it has to
     /// wait.
     pub fn hold(&mut self, row: u64) {
         *self.held.entry(row).or_default() += 1;
@@ -296,10 +296,10 @@ impl Cache {
         }
     }
 
-    /// Marks a row as under repair, as if it were under way, until it has [`end`](Self::end)ed.
+    /// Marks a row as under repair, as if it were in progress, until it has [`end`](Self::end)ed.
     ///
     /// # Panics
-    /// If it is under way.
+    /// If it is in progress.
     pub fn occupy(&mut self, row: u64) {
         let nothing = Arc::new(Dirty::new(self.shape.data(row), Duration::ZERO));
         assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is under way already");
@@ -318,7 +318,7 @@ impl Cache {
     /// Puts back a row that could not be written: it gathers again, below newer writes.
     ///
     /// # Panics
-    /// If it is not under way.
+    /// If it is not in progress.
     pub fn give_back(&mut self, row: u64) {
         let below = self.under_way.remove(&row).expect("a row that is under way");
         self.bytes -= below.bytes();

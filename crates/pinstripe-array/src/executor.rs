@@ -22,7 +22,7 @@ pub enum TaskKind {
 
 /// Carries out tasks, in any order, at the same time or one after the other.
 pub trait Executor: Send + Sync {
-    /// Calls `task` once with each number below `count`. All calls are over when this returns.
+    /// Calls `task` once with each number below `count`. All calls have ended when this returns.
     fn each(&self, load: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync));
 
     /// Whether such tasks were slow lately, so that it is better to have few.

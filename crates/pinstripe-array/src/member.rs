@@ -71,8 +71,8 @@ impl ArrayMember {
     /// to be the one that was written last, unless `force` skips that check.
     ///
     /// # Errors
-    /// Those of the device; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map of regions
-    /// that is damaged or older.
+    /// The errors of the device; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map
+    /// of regions that is damaged or older.
     pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
         let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
         let mut member = Self::with(device, superblock, Vec::new(), Vec::new());
@@ -224,7 +224,8 @@ impl ArrayMember {
     /// Fills `buf` with its data from `offset` on.
     ///
     /// # Errors
-    /// As [`Device::read_at`](pinstripe_io::device::Device::read_at); so for all that follow.
+    /// The errors of [`Device::read_at`](pinstripe_io::device::Device::read_at); so for all that
+    /// follow.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.traffic.read(MemberArea::Data, buf.len());
         let read = || self.device.read_at(self.areas.data_at + offset, buf);
@@ -288,7 +289,7 @@ impl ArrayMember {
     /// The checksums of blocks: [`Sum::LOST`] where the table is damaged.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
         let mut tables = self.bring(&blocks)?;
         Ok(blocks.map(|block| tables.sums.get(block).expect("its page was brought")).collect())
@@ -297,7 +298,7 @@ impl ArrayMember {
     /// Adds the checksums of blocks to `out`.
     ///
     /// # Errors
-    /// As [`sums`](Self::sums).
+    /// The errors of [`sums`](Self::sums).
     pub(crate) fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
         let mut tables = self.bring(&blocks)?;
         out.extend(blocks.map(|block| tables.sums.get(block).expect("its page was brought")));
@@ -308,7 +309,7 @@ impl ArrayMember {
     /// that fail their checksum, doubtful ones included. Blocks that were never written are zeros.
     ///
     /// # Errors
-    /// Those of the device, and of [`sums`](Self::sums).
+    /// The errors of the device, and of [`sums`](Self::sums).
     pub(crate) fn read_checked(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
         let mut bad = Vec::new();
         let first = offset / BLOCK_BYTES;
@@ -340,7 +341,7 @@ impl ArrayMember {
     /// Sets the checksums of blocks from `first` on.
     ///
     /// # Errors
-    /// As [`sums`](Self::sums).
+    /// The errors of [`sums`](Self::sums).
     pub(crate) fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
         let bytes = sums.len() * BLOCK_BYTES as usize;

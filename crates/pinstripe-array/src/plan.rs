@@ -6,8 +6,8 @@
 //! - **full**: every data shard is dirty; nothing is read;
 //! - **read-modify-write**: the old bytes of dirty shards and parity are read; parity changes by
 //!   the difference;
-//! - **reconstruct-write**: the data shards that stay are read; parity is computed anew. Where one
-//!   of them is lost, the whole row is read and it is rebuilt on the way;
+//! - **reconstruct-write**: the data shards that stay are read; parity is recomputed. Where one of
+//!   them is lost, the whole row is read and it is rebuilt on the way;
 //! - **mirror copy** and **plain**: there is no parity to care for.
 //!
 //! Bytes that were never written are zeros, on parity as on data: known, and never read.
@@ -73,7 +73,7 @@ pub struct Mark {
     pub column: Range<u32>,
 }
 
-/// When parity is changed by the difference instead of computed anew; md's numbers (`rmw_level`).
+/// When parity is changed by the difference instead of recomputed; md's numbers (`rmw_level`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RmwLevel {
     /// 0: never, as parity that may be stale needs.
@@ -127,7 +127,7 @@ pub enum Method {
     MirrorCopy,
     /// Bytes to their member, with no parity or none that is present.
     Plain,
-    /// Read only: all that is wanted is there.
+    /// Read only: all that is wanted is present.
     Read,
     /// Read only: some of what is wanted is computed.
     Rebuild,

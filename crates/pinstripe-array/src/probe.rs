@@ -53,7 +53,7 @@ impl Round {
 /// Measures two devices, which are only read. `stop` ends it early, with the rounds that are done.
 ///
 /// # Errors
-/// Those of the devices; [`Kind::Usage`] for one that is too short to seek in.
+/// The errors of the devices; [`Kind::Usage`] for one that is too short to seek in.
 pub fn measure(
     devices: [&dyn Device; 2],
     effort: ProbeEffort,

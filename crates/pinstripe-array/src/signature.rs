@@ -57,7 +57,7 @@ const HEAD_BYTES: u64 = 260 << 10;
 /// The content of a device, if it is well known.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     let len = device.len()?;
     let mut head = vec![0; len.min(HEAD_BYTES) as usize];
@@ -101,8 +101,8 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
 /// last: a device that was given to another array may keep the superblock of another version.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none; those of [`MdPlace::decode`] when none can be read; those
-/// of the device.
+/// [`Kind::NotFound`] where there is none; the errors of [`MdPlace::decode`] when none can be read;
+/// the errors of the device.
 pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     let mut newest: Option<MdSuperblock> = None;
     let mut failed = None;

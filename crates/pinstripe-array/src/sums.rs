@@ -35,7 +35,7 @@ impl Page {
     }
 }
 
-/// A page that the member does not have so.
+/// A page whose newest version the member does not have.
 #[derive(Debug, Clone)]
 pub struct Changed {
     /// Which.

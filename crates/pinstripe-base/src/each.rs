@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use crate::sync::{into_inner, lock};
 
 /// The results of `task` for each number below `count`, in order. `run` calls what it is given once
-/// with each of these numbers, in any order and from any thread; all calls are over when it
+/// with each of these numbers, in any order and from any thread; all calls have ended when it
 /// returns.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 //!
 //! Invariants: every error has a [`Kind`], which alone decides the exit code; the text never
 //! repeats the kind. An error is built at the place that knows the facts and only gains context
-//! (`at`, `advice`) on its way up; it is never replaced by a vaguer one.
+//! (`at`, `advice`) in flight up; it is never replaced by a vaguer one.
 
 use std::fmt;
 use std::io;
@@ -213,22 +213,22 @@ impl Error {
         self.0.expected_found.as_ref().map(|(expected, found)| (&**expected, &**found))
     }
 
-    /// The operating system's error, where there is one.
+    /// The operating system's error, if there is one.
     pub fn cause(&self) -> Option<&io::Error> {
         self.0.source.as_ref()
     }
 
-    /// The operating system's error number, where there is one.
+    /// The operating system's error number, if there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.0.source.as_ref().and_then(io::Error::raw_os_error)
     }
 
-    /// The place of the failure, where that is known.
+    /// The place of the failure, if that is known.
     pub fn place(&self) -> Option<&Path> {
         self.0.place.as_deref()
     }
 
-    /// The next step for the user, where there is one.
+    /// The next step for the user, if there is one.
     pub fn advice_text(&self) -> Option<&str> {
         self.0.advice.as_deref()
     }

@@ -84,7 +84,7 @@ counters! {
     RebuiltStrips => "rebuilt_strips",
     /// Strips on far members that were made from near ones instead of being fetched.
     SparedStrips => "spared_strips",
-    /// Extents written anew by repair.
+    /// Extents rewritten by repair.
     RepairedExtents => "repaired_extents",
     /// Extents written on another member.
     MovedExtents => "moved_extents",
@@ -276,7 +276,7 @@ impl Monitor {
     }
 
     /// Reports something that could not be saved, restored or verified. Data that needs newer keys,
-    /// or that other members have by now, is not a loss: the run is outdated.
+    /// or that other members have now, is not a loss: the run is outdated.
     pub fn loss(&self, place: impl AsRef<Path>, error: Error) {
         if matches!(error.kind(), Kind::KeysChanged | Kind::Busy) {
             lock(&self.outdated).get_or_insert(error);

@@ -91,7 +91,7 @@ impl Stop {
     /// Afterwards, only [`set`](Self::set) may set the flag.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
         // Nonblocking: `set` runs in signal handlers.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -159,7 +159,7 @@ impl Wake {
     /// A wake that has not been called.
     ///
     /// # Errors
-    /// As of [`Stop::new`].
+    /// The errors of [`Stop::new`].
     pub fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::io("cannot be made", "an event to wake by", errno))?;
@@ -190,7 +190,7 @@ impl AsFd for Wake {
 /// is. Signals do not end the wait.
 ///
 /// # Errors
-/// As the system says: for a lack of memory, or more descriptors than the process may have.
+/// As reported by the system: for a lack of memory, or more descriptors than the process may have.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let deadline = timeout.and_then(|it| clock::monotonic().checked_add(it));
     let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();

@@ -77,7 +77,7 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
 /// replacement character.
 ///
 /// # Errors
-/// Those of the serializer.
+/// The errors of the serializer.
 pub fn lossy_path<S: serde::Serializer>(
     path: &std::path::Path,
     serializer: S,

@@ -64,7 +64,7 @@ impl Attempts {
     /// it was sent.
     ///
     /// # Errors
-    /// The fault, if a retry is useless or the time is over.
+    /// The fault, if a retry is useless or the time has elapsed.
     pub async fn next(
         &mut self,
         endpoint: &Endpoint,

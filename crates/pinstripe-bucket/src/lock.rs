@@ -1,8 +1,8 @@
 //! Object lock: objects that cannot be deleted before a given time, and how that time is extended.
 //!
 //! A bucket with object lock keeps versions. A deletion then only hides an object, and a key that
-//! may delete versions cannot delete one before its time is over. Objects are put with their time;
-//! `gc` extends it for objects that are still needed (`retention.rs`).
+//! may delete versions cannot delete one before its time has elapsed. Objects are put with their
+//! time; `gc` extends it for objects that are still needed (`retention.rs`).
 //!
 //! Invariant: only objects without which a store cannot be restored are locked: packs, snapshots,
 //! keys and the label. Objects that live as long as a process are not, nor is the index, which can
@@ -47,7 +47,7 @@ impl Lock {
         Lock { mode, until: clock::now().0 + i64::from(retention.seconds) }
     }
 
-    /// The request that puts an object so.
+    /// The request that puts an object with this lock.
     pub fn ask(&self, key: &Key, payload: &PutPayload, is_new: bool) -> Ask {
         let body = Bytes::from(payload.clone());
         let mut headers = vec![(MODE, self.mode.to_owned()), (UNTIL, utc::written(self.until))];

@@ -81,7 +81,7 @@ impl BucketMember {
     /// Verifies that only the leftovers of a probe are below the prefix.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something is; those of the endpoint.
+    /// [`Kind::Refused`] when something is; the errors of the endpoint.
     pub fn require_empty(&self) -> Result<()> {
         let Inner { session, runtime, place, path, .. } = &*self.0;
         let prefix = Key::from(place.prefix());
@@ -104,7 +104,7 @@ impl BucketMember {
     /// A value that distinguishes its label from a copy of it: the time when it was put.
     ///
     /// # Errors
-    /// Those of the endpoint.
+    /// The errors of the endpoint.
     pub fn label_mark(&self) -> Result<String> {
         let Inner { session, runtime, .. } = &*self.0;
         let looked = runtime.block_on(session.look(&self.key(ExtentName::Label)));

@@ -16,8 +16,8 @@ impl Inner {
     /// Verifies that no other host can create the object that was just created.
     ///
     /// # Errors
-    /// [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made, and makes an
-    /// object of one name several times with them; those of the endpoint.
+    /// [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made, and makes
+    /// an object of one name several times with them; the errors of the endpoint.
     pub(crate) fn require_one_winner(&self) -> Result<()> {
         let versions = &self.session.versions;
         let facts = self.facts();

@@ -93,7 +93,7 @@ impl BucketOutput {
     /// Lists the objects below a prefix.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when something else is there; those of the endpoint.
+    /// [`Kind::Refused`] when something else is there; the errors of the endpoint.
     pub fn open(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Result<Self> {
         let path = place.path();
         let (session, state, sent) = (

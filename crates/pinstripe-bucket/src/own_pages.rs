@@ -15,7 +15,7 @@ impl Signed {
     /// paths.
     ///
     /// # Errors
-    /// Those of the endpoint; a malformed page.
+    /// The errors of the endpoint; a malformed page.
     pub(crate) async fn own_page(
         &self,
         beginning: &str,

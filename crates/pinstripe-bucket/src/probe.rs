@@ -58,7 +58,7 @@ impl ProbeReport {
 /// error if it does not: writers then find each other by listings.
 ///
 /// # Errors
-/// [`Kind::NoOneWinner`] when it does not; those of the endpoint.
+/// [`Kind::NoOneWinner`] when it does not; the errors of the endpoint.
 pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
@@ -134,7 +134,7 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
 /// Runs all tests. Missing rights are reported in a line of their own.
 ///
 /// # Errors
-/// Those of the endpoint.
+/// The errors of the endpoint.
 pub fn run(member: &Inner) -> Result<ProbeReport> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {

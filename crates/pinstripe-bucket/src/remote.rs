@@ -165,7 +165,7 @@ impl Buckets {
     /// Tests an endpoint with objects below this place, which are removed again.
     ///
     /// # Errors
-    /// Those of the endpoint.
+    /// The errors of the endpoint.
     pub fn probe(&self, place: &Path) -> Result<ProbeReport> {
         probe::run(self.member(place)?.inner())
     }
@@ -173,7 +173,7 @@ impl Buckets {
     /// The objects below any prefix, as read-only files of this owner.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is there; those of the endpoint.
+    /// [`Kind::NotFound`] when nothing is there; the errors of the endpoint.
     pub fn source(&self, place: &Path, owner: (u32, u32)) -> Result<BucketSource> {
         let place = BucketPlace::parse(place, &self.defaults)?;
         let session = Arc::new(self.session(&place)?);

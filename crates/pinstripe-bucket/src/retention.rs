@@ -25,7 +25,7 @@ impl Inner {
     /// Extends the locks of the objects of these names, once half of their time has passed.
     ///
     /// # Errors
-    /// Those of the endpoint.
+    /// The errors of the endpoint.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         let Some(retention) = self.facts().retention else { return Ok(KeptLonger::default()) };
         let names: Vec<_> =

@@ -1,4 +1,5 @@
-//! A session with one endpoint: requests are retried until they are answered or their time is over.
+//! A session with one endpoint: requests are retried until they are answered or their time has
+//! elapsed.
 //!
 //! Invariants: a request waits for the window of its endpoint. After a transient failure it is sent
 //! again, with a growing pause that is random on each host. An endpoint that was silent for an
@@ -98,7 +99,7 @@ impl Session {
         fault.error(act, place.as_ref(), &self.url, &self.region)
     }
 
-    /// Sends a request with this load until it is answered; `send` makes it anew.
+    /// Sends a request with this load until it is answered; `send` makes it again.
     pub async fn send<T, F>(&self, load: Load, send: impl Fn() -> F) -> Result<T, Fault>
     where
         F: Future<Output = object_store::Result<T>>,

@@ -56,7 +56,7 @@ impl Signed {
     /// Sends a request once.
     ///
     /// # Errors
-    /// Those of the client's own calls.
+    /// The errors of the client's own calls.
     pub async fn call(&self, ask: Ask) -> object_store::Result<Answer> {
         let path = ask
             .key

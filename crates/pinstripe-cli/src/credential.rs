@@ -73,7 +73,7 @@ impl CredentialArgs {
     /// The credential that the options or the environment give.
     ///
     /// # Errors
-    /// As [`of_options`](Self::of_options).
+    /// The errors of [`of_options`](Self::of_options).
     pub fn read(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(given) = self.of_options(monitor)? {
             return Ok(Some(given));
@@ -109,7 +109,7 @@ impl CredentialArgs {
         self.key_file.as_deref().map(|file| key_file(file, monitor)).transpose()
     }
 
-    /// Makes the key file that the options name, if it is not there: for a new store or slot.
+    /// Makes the key file that the options name, if it is missing: for a new store or slot.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -152,7 +152,7 @@ pub fn is_terminal() -> bool {
 /// Asks for a password; what is typed is not shown.
 ///
 /// # Errors
-/// Those of the terminal.
+/// The errors of the terminal.
 pub fn ask(question: &str) -> Result<Vec<u8>> {
     rpassword::prompt_password(question)
         .map(String::into_bytes)

@@ -33,7 +33,7 @@ impl Event {
         self
     }
 
-    /// Adds a value where there is one.
+    /// Adds a value if there is one.
     #[must_use]
     pub fn with_some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
         match value {

@@ -33,7 +33,7 @@ pub fn catalog(store: StoreId) -> Result<PathBuf> {
     Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
 }
 
-/// What this host keeps of a store in buckets: in the user's cache, where there is one.
+/// What this host keeps of a store in buckets: in the user's cache, if there is one.
 #[cfg(feature = "s3")]
 pub fn sealed_cache(store: StoreId) -> Option<PathBuf> {
     let cache = xdg("XDG_CACHE_HOME", ".cache")?;
@@ -84,7 +84,7 @@ pub fn runtime() -> Result<PathBuf> {
     }
 }
 
-/// The user's configuration directory, where there is one.
+/// The user's configuration directory, if there is one.
 pub fn config_dir() -> Option<PathBuf> {
     absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
 }

@@ -72,7 +72,7 @@ impl Mount {
     ///
     /// # Errors
     /// [`Kind::Busy`] when a program still had a file open: it is out of sight then, and ends with
-    /// this process; [`Kind::Io`] as the system says.
+    /// this process; [`Kind::Io`] as reported by the system.
     pub fn serve(self, stop: &Stop) -> Result<()> {
         let Mount { session, mountpoint, ended, .. } = self;
         let waited = wait_readable(&[stop.as_fd(), ended.as_fd()], None);

@@ -165,7 +165,7 @@ impl<T: FileTree> Filesystem for TreeFileSystem<T> {
             let _ = config.set_max_readahead(most);
         }
         let _ = config.set_max_background(BACKGROUND);
-        // Older kernels go without what they do not offer. A directory that is kept is listed anew
+        // Older kernels go without what they do not offer. A directory that is kept is listed again
         // when its mtime changes (`AUTO_INVAL_DATA`).
         for wanted in [
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -442,7 +442,7 @@ fn number_of(error: &Error) -> Errno {
         Kind::Unsupported => Errno::EOPNOTSUPP,
         // It will be there later.
         Kind::Busy => Errno::EAGAIN,
-        // At an open, the kernel looks the path up anew.
+        // At an open, the kernel looks the path up again.
         Kind::Changed => Errno::ESTALE,
         _ => match error.raw_os_error() {
             Some(libc::EACCES) => Errno::EACCES,

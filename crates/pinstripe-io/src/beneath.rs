@@ -1,13 +1,13 @@
 //! Opening paths below a directory and nowhere else.
 //!
-//! A path that came out of a snapshot, or that a directory listing named a moment ago, may by now
-//! hold a symlink that an attacker planted. Every open of `source` and `sink` therefore goes
-//! through here: from an open root directory, down through true directories only.
+//! A path that came out of a snapshot, or that a directory listing named a moment ago, may now hold
+//! a symlink that an attacker planted. Every open of `source` and `sink` therefore goes through
+//! here: from an open root directory, down through true directories only.
 //!
 //! Invariants: no symlink is followed, neither on the way nor at the end; no path climbs above the
 //! root, even when directories are renamed meanwhile; every descriptor is closed on exec. A path
 //! may be longer than the system's PATH_MAX: it is walked in pieces. Crossing into a mounted file
-//! system is allowed. Never checks permissions itself, never creates a directory on its way.
+//! system is allowed. Never checks permissions itself, never creates a directory in flight.
 
 #![allow(clippy::disallowed_methods, reason = "opens paths, and never leaves the directory")]
 
@@ -62,7 +62,7 @@ pub fn check_relative(path: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Refused`] for a path that [`check_relative`] refuses and for a symlink in the way;
-/// otherwise as the system says.
+/// otherwise as reported by the system.
 pub fn open_beneath(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -78,7 +78,7 @@ pub fn open_beneath(
 /// remove a name, and returns it with that last component.
 ///
 /// # Errors
-/// As [`open_beneath`].
+/// The errors of [`open_beneath`].
 pub fn parent_beneath<'r, 'p>(
     root: BorrowedFd<'r>,
     path: &'p [u8],

@@ -6,7 +6,7 @@
 //!
 //! Invariants: a caller waits no longer than it asks for; a call that was abandoned before it was
 //! begun is never made; ending the threads waits for none of them. A thread counts as idle before
-//! its answer is there, so the next call of the same caller finds it.
+//! its answer is available, so the next call of the same caller finds it.
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads that make the calls")]
 
@@ -103,7 +103,7 @@ impl CallThreads {
     /// Has a thread make a call that gives its answer before it ends.
     ///
     /// # Errors
-    /// As of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn start_with_reply<T: Send + 'static>(
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,

@@ -48,7 +48,7 @@ pub fn register(keeper: &Arc<impl Keeper + 'static>) {
 /// for those in use.
 ///
 /// # Errors
-/// Those of `open`; the lack of descriptors when it lasts.
+/// The errors of `open`; the lack of descriptors when it lasts.
 pub fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match open() {
         Err(Errno::MFILE | Errno::NFILE) => wait(&mut open),

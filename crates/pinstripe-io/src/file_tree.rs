@@ -137,7 +137,7 @@ pub trait FileTree: Send + Sync + 'static {
     /// tree has, where they lie together, else as they were gathered in `buffer`.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); nothing was given then.
+    /// The errors of [`read`](Self::read); nothing was given then.
     fn give(
         &self,
         inode: u64,
@@ -188,7 +188,7 @@ pub trait FileTree: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when the path of the inode names
-    /// something else by now: the kernel then looks the path up anew.
+    /// something else now: the kernel then looks the path up again.
     fn open(&self, _inode: u64) -> Result<FileOpening> {
         Ok(FileOpening::Untold)
     }

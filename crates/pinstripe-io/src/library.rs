@@ -76,9 +76,9 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Declares a table of functions of a C library by their types and symbols, with `find`, which finds
-/// them all in a [`LoadedLibrary`](crate::library::LoadedLibrary) or fails with the first that is not
-/// there. The types are those of the library's header: nothing checks them.
+/// Declares a table of functions of a C library by their types and symbols, with `find`, which
+/// finds them all in a [`LoadedLibrary`](crate::library::LoadedLibrary) or fails with the first
+/// that is missing. The types are those of the library's header: nothing checks them.
 #[macro_export]
 macro_rules! foreign_functions {
     ($(#[$about:meta])* $vis:vis struct $library:ident {

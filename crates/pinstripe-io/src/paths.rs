@@ -28,7 +28,7 @@ pub fn is_directory(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// The metadata of what is there.
+/// The metadata of what exists.
 ///
 /// # Errors
 /// As stat(2) says.
@@ -36,7 +36,7 @@ pub fn metadata(path: &Path) -> io::Result<Metadata> {
     fs::metadata(path)
 }
 
-/// The metadata of what is there, of a symlink itself.
+/// The metadata of what exists, of a symlink itself.
 ///
 /// # Errors
 /// As lstat(2) says.

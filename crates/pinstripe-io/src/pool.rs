@@ -1,8 +1,9 @@
 //! Threads that work side by side: a pool of threads that wait for jobs, rounds in which the pool
 //! does one step for each of many items, and threads that are started for one list.
 //!
-//! Invariants: each item of a round is done once; a round is over only when no thread is in one of
-//! its steps. A job owns what it uses, so that no thread is left with a reference to what has gone.
+//! Invariants: each item of a round is done once; a round has ended only when no thread is in one
+//! of its steps. A job owns what it uses, so that no thread is left with a reference to what has
+//! gone.
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads that work through a list")]
 
@@ -232,7 +233,7 @@ mod loom_tests {
         model.check(run);
     }
 
-    /// A round of two items by two threads: when it is over, all its steps are.
+    /// A round of two items by two threads: when it has ended, all its steps are.
     #[test]
     fn loom_a_round_is_over_when_all_its_steps_are() {
         model(2, || {

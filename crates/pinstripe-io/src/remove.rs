@@ -17,8 +17,8 @@ use crate::mounts::MountIdentity;
 /// Removes what is at `path`, with everything in it if it is a directory.
 ///
 /// # Errors
-/// As the system says; `ResourceBusy` if something is mounted there or below. Entries that were
-/// reached before the error are removed.
+/// As reported by the system; `ResourceBusy` if something is mounted there or below. Entries that
+/// were reached before the error are removed.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -57,8 +57,8 @@ pub const LOADS: [Load; 5] = [
 pub struct Requests {
     /// All of them.
     pub count: u64,
-    /// Those that are under way at a time, each by a thread of its own: a call of an array returns
-    /// when it is done.
+    /// Those that are in progress at a time, each by a thread of its own: a call of an array
+    /// returns when it is done.
     pub at_once: usize,
     /// The seed of their places and content: the same seed, the same requests.
     pub seed: u64,
@@ -119,7 +119,7 @@ pub fn making(level: Level) -> CreateOptions {
 /// Starts an array on devices, in this order, and writes all of it once.
 ///
 /// # Errors
-/// Those of the array and its members; an interrupt.
+/// The errors of the array and its members; an interrupt.
 pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) -> Result<Volume> {
     let volume = Volume::start(create(making, devices)?, VolumeSettings::default())?;
     let noise = noise(1 << 20);
@@ -139,7 +139,7 @@ pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) ->
 /// Does reads or writes; writes are durable at the end.
 ///
 /// # Errors
-/// Those of the array; an interrupt.
+/// The errors of the array; an interrupt.
 pub fn run(volume: &Volume, load: Load, requests: Requests, live: &Live) -> Result<Cost> {
     let (next, before) = (AtomicU64::new(0), volume.counters());
     let (start, cpu) = (Instant::now(), cpu());

@@ -212,7 +212,7 @@ impl SafetyReport {
     /// requested: a given number must match the device anyway.
     ///
     /// # Errors
-    /// Those of [`SafetyReport::allow`], except for a missing number.
+    /// The errors of [`SafetyReport::allow`], except for a missing number.
     pub fn allow_to_ask(&self, consent: Consent<'_>) -> Result<()> {
         match consent.serial {
             Some(_) => self.allow(consent),

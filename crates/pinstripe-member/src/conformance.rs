@@ -131,7 +131,7 @@ fn seal_has_one_winner(member: &dyn Member) {
     }
 }
 
-/// Eight threads make the same name; one succeeds, and its bytes are there.
+/// Eight threads make the same name; one succeeds, and its bytes are present.
 fn race(member: &dyn Member, name: ExtentName, make: &(dyn Fn(&[u8]) -> Option<Kind> + Sync)) {
     let winners = AtomicUsize::new(0);
     let winner = AtomicUsize::new(0);

@@ -305,7 +305,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::read_span`].
     ///
     /// # Errors
-    /// As [`Member::read_at`].
+    /// The errors of [`Member::read_at`].
     pub fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         match self.batched() {
             Some(batched) => batched.read_span(name, offset, bytes),
@@ -324,7 +324,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::names`].
     ///
     /// # Errors
-    /// As [`Member::list`].
+    /// The errors of [`Member::list`].
     pub fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         match self.batched() {
             Some(batched) => batched.names(room),
@@ -349,7 +349,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::keep_longer`].
     ///
     /// # Errors
-    /// Those of the member.
+    /// The errors of the member.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         self.batched().map_or(Ok(KeptLonger::default()), |it| it.keep_longer(names))
     }
@@ -417,7 +417,7 @@ pub trait ExtentWriter: Send {
 /// exists under it was rebuilt from other members by a repair.
 ///
 /// # Errors
-/// Those of [`ExtentWriter::seal`], except [`Kind::Exists`].
+/// The errors of [`ExtentWriter::seal`], except [`Kind::Exists`].
 pub fn seal_own(writer: Box<dyn ExtentWriter>) -> Result<()> {
     match writer.seal() {
         Err(error) if error.kind() == Kind::Exists => Ok(()),

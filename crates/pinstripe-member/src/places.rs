@@ -35,14 +35,14 @@ pub trait RemoteMembers: Send + Sync {
     /// The failure domain of a member at this place: members with equal values fail together.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     fn fate(&self, place: &Path) -> Result<String>;
 
     /// A value that distinguishes the label at a place from a copy of it elsewhere, if there is
     /// one: places that lead to the same label have the same value.
     ///
     /// # Errors
-    /// As [`open`](Self::open); a missing label.
+    /// The errors of [`open`](Self::open); a missing label.
     fn label_mark(&self, _place: &Path) -> Result<Option<String>> {
         Ok(None)
     }
@@ -78,7 +78,7 @@ impl Places {
     /// The member at a place.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the directory is missing; those of [`RemoteMembers::open`].
+    /// [`Kind::NotFound`] if the directory is missing; the errors of [`RemoteMembers::open`].
     pub fn open(&self, place: &Path) -> Result<SharedMember> {
         if is_remote(place) {
             return self.remote(place)?.open(place);
@@ -105,7 +105,7 @@ impl Places {
     /// The failure domain of a member at a remote place.
     ///
     /// # Errors
-    /// Those of [`RemoteMembers::fate`].
+    /// The errors of [`RemoteMembers::fate`].
     pub fn fate(&self, place: &Path) -> Result<String> {
         self.remote(place)?.fate(place)
     }

@@ -10,7 +10,7 @@ use crate::format::meta::{FileKind, Stat, Time};
 /// The metadata of an open file, as backups keep it.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a type that is unknown; otherwise as the system says.
+/// [`Kind::Unsupported`] for a type that is unknown; otherwise as reported by the system.
 pub fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     let stat =
         rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;

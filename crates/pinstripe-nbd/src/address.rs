@@ -77,7 +77,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path is not a
-    /// socket; otherwise as the system says.
+    /// socket; otherwise as reported by the system.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();
         let failed = |error: io::Error| match error.kind() {

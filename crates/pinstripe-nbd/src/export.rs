@@ -173,7 +173,7 @@ impl Export {
     /// The description for clients, with the present length.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a name that is too long; those of the device.
+    /// [`Kind::Usage`] for a name that is too long; the errors of the device.
     pub(super) fn info(&self) -> Result<ExportInfo> {
         if self.name.len().max(self.description.len()) > NAME_BYTES_MAX {
             let error = Error::new(Kind::Usage, "the name or description of an export is too long");
@@ -207,7 +207,7 @@ impl Export {
     /// Makes zeros faster than by writing them.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when there is no such way; those of the device.
+    /// [`Kind::Unsupported`] when there is no such way; the errors of the device.
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
             Target::Plain(device) => {

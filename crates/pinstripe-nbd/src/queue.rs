@@ -51,7 +51,7 @@ impl Queue {
         jobs > idle
     }
 
-    /// The next job; waits for one, and gets none when it is over.
+    /// The next job; waits for one, and gets none when it has ended.
     pub fn next(&self) -> Option<Job> {
         let mut state = self.state();
         loop {
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Wakes a worker if there is a job for it and no other is on its way.
+    /// Wakes a worker if there is a job for it and no other is in flight.
     fn wake_one(&self, mut state: MutexGuard<'_, State>) {
         if !state.jobs.is_empty() && state.idle > 0 && !state.is_waking {
             state.is_waking = true;

@@ -33,10 +33,10 @@ impl<'a> ReceiveBuffer<'a> {
         ReceiveBuffer { socket, bytes, start: 0, end: 0, deadline: None, is_ending }
     }
 
-    /// From now on all must have come when `time` is over.
+    /// From now on all must have come when `time` has ended.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn set_deadline(&mut self, time: Duration) -> Result<()> {
         self.deadline = Some(clock::monotonic() + time);
         self.set_timeout(time)
@@ -46,7 +46,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// `time`.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn set_stall_timeout(&mut self, time: Duration) -> Result<()> {
         self.deadline = None;
         self.set_timeout(time)
@@ -66,8 +66,8 @@ impl<'a> ReceiveBuffer<'a> {
     /// the first of them.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] when that came after the first; [`Kind::Io`] when the
-    /// client stopped in the middle, and as the system says.
+    /// [`Kind::Interrupted`] when that came after the first; [`Kind::Io`] when the client stopped
+    /// in the middle, and as reported by the system.
     pub fn take<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
         while !self.holds(N) {
             let is_begun = self.end > self.start;
@@ -91,7 +91,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// Fills `into`, past this buffer where it has no more.
     ///
     /// # Errors
-    /// As of [`take`](Self::take).
+    /// The errors of [`take`](Self::take).
     pub fn fill(&mut self, into: &mut [u8]) -> Result<()> {
         let ready = into.len().min(self.end - self.start);
         into[..ready].copy_from_slice(&self.bytes[self.start..self.start + ready]);
@@ -109,7 +109,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// Discards this many bytes.
     ///
     /// # Errors
-    /// As of [`take`](Self::take).
+    /// The errors of [`take`](Self::take).
     pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
         loop {
             let ready = bytes.min((self.end - self.start) as u64);

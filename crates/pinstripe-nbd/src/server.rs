@@ -46,7 +46,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens there;
-    /// [`Kind::Exists`] if a path is not a socket; otherwise as the system says.
+    /// [`Kind::Exists`] if a path is not a socket; otherwise as reported by the system.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(Kind::Usage, "no address to listen at"));
@@ -65,8 +65,8 @@ impl Server {
     /// of a device go to `monitor` as losses, those of clients as notes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for two exports of one name; otherwise as the system says when no client can
-    /// be accepted any more.
+    /// [`Kind::Usage`] for two exports of one name; otherwise as reported by the system when no
+    /// client can be accepted any more.
     pub fn serve(
         &self,
         exports: &[Export],

@@ -45,7 +45,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] without librados; [`Kind::Unanswered`] when no monitor answers;
-    /// [`Kind::NotFound`] for a file or key that is not there; otherwise as the cluster says.
+    /// [`Kind::NotFound`] for a file or key that is missing; otherwise as reported by the cluster.
     pub fn connect(conf: &Path, user: &str, deadline: Duration) -> Result<Arc<Self>> {
         let library = Library::get()?;
         let shown = format!("ceph cluster of {}", conf.display());
@@ -85,7 +85,7 @@ impl Cluster {
     /// The id of the cluster, which no other one has.
     ///
     /// # Errors
-    /// As the cluster says.
+    /// As reported by the cluster.
     pub fn id(&self) -> Result<String> {
         // A UUID as text, and a NUL.
         let mut id = [0_u8; 37];
@@ -239,7 +239,7 @@ impl Pool {
     /// Removes an object, even in a full pool; a missing object is not an error.
     ///
     /// # Errors
-    /// As the cluster says.
+    /// As reported by the cluster.
     pub fn remove(&self, object: &str) -> Result<()> {
         let name = text(object)?;
         let library = self.library();
@@ -290,7 +290,7 @@ impl Pool {
     /// UTF-8 are skipped.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] after the deadline; as the cluster says.
+    /// [`Kind::Unanswered`] after the deadline; as reported by the cluster.
     pub fn list(&self, show: &mut dyn FnMut(&str) -> bool) -> Result<()> {
         let library = self.library();
         let mut list = null_mut();
@@ -308,7 +308,7 @@ impl Pool {
             if let Err(error) = check(next, "cannot list", &self.shown) {
                 break Err(error);
             }
-            // SAFETY: the call succeeded, so the text is there, and ends with a NUL.
+            // SAFETY: the call succeeded, so the text is present, and ends with a NUL.
             let name = unsafe { CStr::from_ptr(entry) };
             if name.to_str().is_ok_and(|name| !show(name)) {
                 break Ok(());

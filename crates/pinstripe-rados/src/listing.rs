@@ -65,7 +65,7 @@ impl Drop for Cursor<'_> {
 /// removed meanwhile may be among them or not. Names that are not UTF-8 are skipped.
 ///
 /// # Errors
-/// As the cluster says.
+/// As reported by the cluster.
 pub(crate) fn names(pool: &Pool) -> Result<Vec<String>> {
     let slices: Vec<usize> = (0..SLICES).collect();
     let mut names = Vec::new();

@@ -129,7 +129,7 @@ impl RadosMember {
     /// The member in a namespace of a pool; whether anything is there is known by its label.
     ///
     /// # Errors
-    /// As [`Cluster::pool`].
+    /// The errors of [`Cluster::pool`].
     pub fn open(cluster: &Arc<Cluster>, pool: &str, namespace: &str, place: &Path) -> Result<Self> {
         let of = |part: &str| cluster.pool(pool, &format!("{namespace}/{part}"));
         let rooms = Room::ALL.iter().map(|room| of(room.dir())).collect::<Result<_>>()?;
@@ -141,7 +141,7 @@ impl RadosMember {
     /// Makes sure that the namespace has nothing.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it has; those of the cluster.
+    /// [`Kind::Refused`] when it has; the errors of the cluster.
     pub fn require_empty(&self) -> Result<()> {
         let Pools { label, rooms, parts, place } = &*self.pools;
         for pool in [label, parts].into_iter().chain(rooms) {
@@ -330,7 +330,7 @@ impl BatchedMember for RadosMember {
     }
 }
 
-/// An extent on its way: held until it is whole, or sent in parts.
+/// An extent in flight: held until it is whole, or sent in parts.
 struct RadosWriter {
     pools: Arc<Pools>,
     name: ExtentName,

@@ -62,7 +62,7 @@ impl Calibration {
 /// Measures a directory with streams of these forms for a time.
 ///
 /// # Errors
-/// Those of [`record`] and of the directory.
+/// The errors of [`record`] and of the directory.
 pub fn calibrate(
     parent: &Path,
     shapes: &[StreamShape],

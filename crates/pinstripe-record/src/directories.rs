@@ -54,7 +54,7 @@ pub(crate) fn all_folders(
 /// The number that a directory has in the manifest of its take.
 ///
 /// # Errors
-/// Those of the journal.
+/// The errors of the journal.
 pub fn number_of(folder: &dyn TakeFolder, id: &str) -> Result<u32> {
     let file = folder.open(JOURNAL, false)?;
     JournalReader::new(&file)?.begin(id)
@@ -81,7 +81,7 @@ pub(crate) fn own_manifest(folder: &dyn TakeFolder, named: &Manifest) -> Manifes
     }
 }
 
-/// Which directories of a take are there, by number.
+/// Which directories of a take are present, by number.
 pub(crate) struct DirectoriesThere {
     numbers: Vec<u32>,
     /// Paths of those that are not.
@@ -98,7 +98,7 @@ impl DirectoriesThere {
         DirectoriesThere { numbers, absent }
     }
 
-    /// Whether a directory is there.
+    /// Whether a directory is present.
     pub fn has(&self, number: u32) -> bool {
         self.numbers.contains(&number)
     }

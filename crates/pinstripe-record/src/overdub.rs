@@ -32,7 +32,7 @@ pub struct OverdubOutcome {
 /// has ended; playing ends with recording.
 ///
 /// # Errors
-/// Those of [`record`]. Playing that fails is a loss in the ledger, and ends the take.
+/// The errors of [`record`]. Playing that fails is a loss in the ledger, and ends the take.
 pub fn overdub(
     plan: &TakePlan,
     mut inputs: Vec<Box<dyn RecordInput>>,

@@ -88,7 +88,7 @@ pub struct PlayOutcome {
 /// Plays the take in this directory until its end, or `stop` is set.
 ///
 /// # Errors
-/// Those of [`PreparedPlay::open`] and [`PreparedPlay::run`].
+/// The errors of [`PreparedPlay::open`] and [`PreparedPlay::run`].
 pub fn play(
     path: &Path,
     plan: &PlayPlan,
@@ -127,10 +127,10 @@ impl PreparedPlay {
     /// Reads the manifest, and opens the sink.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none; [`Kind::Busy`] while it is recorded; [`Kind::Usage`] for
-    /// streams of different forms, which no sink takes together, or of another rate than a JACK server has,
-    /// and for a beginning behind the end; as the system says for files and
-    /// the sink.
+    /// [`Kind::NotFound`] where there is none; [`Kind::Busy`] while it is recorded; [`Kind::Usage`]
+    /// for streams of different forms, which no sink takes together, or of another rate than a JACK
+    /// server has, and for a beginning behind the end; as reported by the system for files and the
+    /// sink.
     pub fn open(path: &Path, plan: &PlayPlan, sink: PlaySink, monitor: &Monitor) -> Result<Self> {
         let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
         let manifest = Arc::new(Manifest::load(&*folder)?);
@@ -184,7 +184,7 @@ impl PreparedPlay {
     /// with it.
     ///
     /// # Errors
-    /// As the system says for files and the sink; a JACK server that ends.
+    /// As reported by the system for files and the sink; a JACK server that ends.
     pub fn run(
         self,
         start: Option<&CommonStart>,

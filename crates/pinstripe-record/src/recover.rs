@@ -103,7 +103,7 @@ struct Found {
 /// files already end with complete frames, even if its journal vouches for a little more.
 ///
 /// # Errors
-/// As [`recover`].
+/// The errors of [`recover`].
 pub(crate) fn recover_in(
     folders: &[Arc<dyn TakeFolder>],
     manifest: Manifest,

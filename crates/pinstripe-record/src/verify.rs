@@ -49,9 +49,9 @@ pub struct VerifyOutcome {
     pub right_frames: u64,
     /// Those of them that are silence because samples were lost.
     pub silent_frames: u64,
-    /// Whether another copy of something damaged or missing is sound.
+    /// Whether another copy of something damaged or missing is intact.
     pub is_repairable: bool,
-    /// Whether something is lost: no copy of it is sound, or there.
+    /// Whether something is lost: no copy of it is intact, or there.
     pub is_lost: bool,
 }
 
@@ -75,7 +75,7 @@ pub fn verify(path: &Path, monitor: &Monitor) -> Result<VerifyOutcome> {
 /// Verifies a take in these directories.
 ///
 /// # Errors
-/// As [`verify`].
+/// The errors of [`verify`].
 pub(crate) fn verify_in(
     folders: &[Arc<dyn TakeFolder>],
     manifest: Manifest,
@@ -214,7 +214,7 @@ impl Files<'_> {
         left.map(|(_, file)| &file.name).collect::<BTreeSet<_>>().len() as u64
     }
 
-    /// Reports which frames exist, and which of them are sound.
+    /// Reports which frames exist, and which of them are intact.
     fn tell_frames(&mut self, manifest: &Manifest) {
         for file in self.open.values() {
             let size = manifest.streams[file.stream as usize].shape.frame_bytes();

@@ -12,7 +12,7 @@ use super::summary::quantile_of_sorted;
 const FEWEST: usize = 3;
 /// With fewer samples there is no answer.
 const SAMPLES: usize = 8;
-/// The chance of two heaps where there is one.
+/// The chance of two heaps if there is one.
 const ALPHA: f64 = 0.01;
 /// Heaps whose middles are nearer than this share are of no interest.
 const APART: f64 = 0.10;

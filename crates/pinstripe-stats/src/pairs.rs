@@ -22,7 +22,7 @@ pub struct Paired {
     pub speed: f64,
     /// Its interval.
     pub interval: Interval,
-    /// The chance of pairs so one-sided where there is no difference.
+    /// The chance of pairs so one-sided if there is no difference.
     pub p: f64,
     /// Pairs.
     pub count: usize,
@@ -77,7 +77,7 @@ fn walsh_means(numbers: &[f64]) -> Vec<f64> {
     means
 }
 
-/// The number of those means outside of the interval on either side; none where there is no such
+/// The number of those means outside of the interval on either side; none if there is no such
 /// interval.
 fn means_outside(count: usize, level: f64) -> Option<usize> {
     let tail = (1.0 - level) / 2.0;

@@ -71,7 +71,7 @@ pub struct Verdict {
     pub speed: Option<f64>,
     /// The interval of the ratio.
     pub interval: Option<Interval>,
-    /// The chance of runs so different where there is no difference, two-sided; corrected for the
+    /// The chance of runs so different if there is no difference, two-sided; corrected for the
     /// number of comparisons.
     pub p: Option<f64>,
     /// Runs, rounds or executions of the candidate and of the baseline.

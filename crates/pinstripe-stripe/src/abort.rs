@@ -56,7 +56,7 @@ impl Abort {
         Guard(self)
     }
 
-    /// Whether the run is over.
+    /// Whether the run has ended.
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
     }
@@ -142,7 +142,7 @@ mod tests {
                 assert_eq!(sender.join().unwrap().unwrap_err().kind(), Kind::Corrupt);
             }
         });
-        // Also where there is no need to wait.
+        // Also if there is no need to wait.
         let (sender, receiver) = bounded(1);
         assert!(abort.send(&sender, 1).is_err());
         sender.send(1).unwrap();

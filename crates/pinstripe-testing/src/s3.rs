@@ -26,8 +26,8 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Starts a server that keeps its objects below a directory; `None` where the program is not
-    /// there, which is said as a skipped test.
+    /// Starts a server that keeps its objects below a directory; `None` where the program is
+    /// missing, which is said as a skipped test.
     pub fn start(test: &str, dir: &Path) -> Option<S3Server> {
         let Some(program) = program() else {
             crate::not_installed(test, "versitygw");

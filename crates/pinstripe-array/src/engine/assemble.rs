@@ -64,7 +64,7 @@ struct Found {
 /// - [`Kind::WrongMember`] for a device of another array, or two devices with the same member;
 /// - [`Kind::Corrupt`] for one without a sound superblock or shorter than it says, unless forced;
 /// - [`Kind::Unsupported`] for one of a newer version;
-/// - [`Kind::TooManyLosses`] when too few are there;
+/// - [`Kind::TooManyLosses`] when too few are present;
 /// - [`Kind::Refused`] when members went different ways, or, unless forced, when parity that may be
 ///   stale would have to replace an absent member;
 /// - those of the devices.
@@ -263,7 +263,7 @@ fn open(
     }
 }
 
-/// The superblock once a replacement has taken the slot, or is not there to take it.
+/// The superblock once a replacement has taken the slot, or is missing and cannot take it.
 fn with_replacement_settled(
     mut superblock: Superblock,
     members: &[Option<Arc<ArrayMember>>],
@@ -343,7 +343,7 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
 /// The placement of rows in the array of a superblock.
 ///
 /// # Errors
-/// Those of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
+/// The errors of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
 pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
     let level = Level::from_number(superblock.level.into())?;
     let layout = Layout::from_number(level, superblock.layout)?;
@@ -371,7 +371,7 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
 ///
 /// # Errors
 /// [`Kind::Corrupt`] if it is not a member, or both copies are damaged; [`Kind::Unsupported`] for a
-/// newer version; those of the device.
+/// newer version; the errors of the device.
 pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {
         let mut bytes = [0; SUPERBLOCK_BYTES];

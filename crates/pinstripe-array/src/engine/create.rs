@@ -44,7 +44,7 @@ pub struct CreateOptions {
 /// Creates an array of devices, one per slot, in this order. Their former content is lost.
 ///
 /// # Errors
-/// As [`create_with`].
+/// The errors of [`create_with`].
 pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
     create_with(create_options, devices.into_iter().map(Some).collect(), Vec::new())
 }
@@ -53,8 +53,8 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
 /// content is lost. All members are used only as far as the shortest reaches.
 ///
 /// # Errors
-/// Those of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small, or
-/// more are missing than the array can do without.
+/// The errors of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small,
+/// or more are missing than the array can do without.
 pub fn create_with(
     create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
@@ -112,7 +112,7 @@ pub fn create_with(
 /// Checks whether [`create`] would accept this many members of this size, before they exist.
 ///
 /// # Errors
-/// Those of [`ArrayGeometry::new`]; [`Kind::Usage`] when a member is too small.
+/// The errors of [`ArrayGeometry::new`]; [`Kind::Usage`] when a member is too small.
 pub fn check_create(create_options: &CreateOptions, members: usize, bytes: u64) -> Result<()> {
     shaped(create_options, members, bytes).map(drop)
 }
@@ -168,7 +168,7 @@ fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>
 /// Erases both superblocks of a device, which then is not a member any more.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub fn erase(device: &SharedDevice) -> Result<()> {
     device.write_at(PLACES[0], &[0; SUPERBLOCK_BYTES])?;
     device.write_at(PLACES[1], &[0; SUPERBLOCK_BYTES])?;
@@ -178,7 +178,7 @@ pub fn erase(device: &SharedDevice) -> Result<()> {
 /// The areas that a device gets as a member of an array; `None` if it is too small for that.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<Areas>> {
     let (len, areas) = (device.len()?, common.areas);
     match lay_out(len, areas.log_bytes, common.chunk_bytes.into()) {

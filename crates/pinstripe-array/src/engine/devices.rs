@@ -107,8 +107,8 @@ impl Flusher {
     /// Marks the member failed that is a device. If it is to replace a member, the replace ends.
     ///
     /// # Errors
-    /// Those of [`fail`](Self::fail); [`Kind::NotFound`] for no device of the array; [`Kind::Usage`]
-    /// for a spare.
+    /// The errors of [`fail`](Self::fail); [`Kind::NotFound`] for no device of the array;
+    /// [`Kind::Usage`] for a spare.
     pub fn fail_device(&mut self, is_it: IsDevice<'_>) -> Result<FailedAs> {
         match self.role(is_it)? {
             DeviceRole::Member(slot) => self.fail(slot).map(|()| FailedAs::Member),
@@ -121,8 +121,8 @@ impl Flusher {
     /// Forgets the path of a failed member, or removes a spare.
     ///
     /// # Errors
-    /// Those of [`Array::check_removal`]; [`Kind::NotFound`] for no device of the array; those of the
-    /// spare's device.
+    /// The errors of [`Array::check_removal`]; [`Kind::NotFound`] for no device of the array; the
+    /// errors of the spare's device.
     pub fn remove_device(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let role = self.role(is_it)?;
         Array::check_removal(role)?;
@@ -137,8 +137,8 @@ impl Flusher {
     /// Replaces the member on one device by another device.
     ///
     /// # Errors
-    /// Those of [`replace`](Self::replace); [`Kind::NotFound`] if the array has no such device;
-    /// [`Kind::Usage`] if it is not a member.
+    /// The errors of [`replace`](Self::replace); [`Kind::NotFound`] if the array has no such
+    /// device; [`Kind::Usage`] if it is not a member.
     pub(crate) fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
         let role = self.role(is_it)?;
         match role.slot_in_use() {

@@ -85,7 +85,7 @@ impl Flusher {
     /// Writes everything and makes it durable. While callers keep writing, this does not end.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     pub fn sync(&mut self) -> Result<()> {
         self.sync_since(Duration::MAX)
     }
@@ -93,8 +93,8 @@ impl Flusher {
     /// Writes all that was taken in at `before` or earlier, and makes it durable.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush); `Kind::Corrupt`, once, when blocks
-    /// could not be stored because the rest of them is lost. All else is durable then.
+    /// The errors of [`flush`](Self::flush); `Kind::Corrupt`, once, when blocks could not be stored
+    /// because the rest of them is lost. All else is durable then.
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
         self.rows.logs_data = self.logs_data();
         let flushed = self.flush_since(before);
@@ -132,7 +132,7 @@ impl Flusher {
     /// Makes the members' tables as new as their data: the log up to here is not needed any more.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     pub fn checkpoint(&mut self) -> Result<()> {
         self.logged.checkpoint()
     }
@@ -140,7 +140,7 @@ impl Flusher {
     /// Stops the array in order: everything is written, and the log is empty.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     pub fn stop(mut self) -> Result<()> {
         self.close()
     }
@@ -149,7 +149,7 @@ impl Flusher {
     /// afterwards.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// The errors of [`flush`](Self::flush).
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
         self.logged.checkpoint()?;
@@ -179,7 +179,7 @@ impl Flusher {
     /// Ends a scrub early. Returns its report, if there was one; a fill continues.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// The errors of [`step`](Self::step).
     pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
         self.long.cancel(&self.logged.array)
     }
@@ -199,7 +199,7 @@ impl Flusher {
     /// # Errors
     /// `Kind::Refused` when members are absent, or there is no spare; `Kind::Busy` while other work
     /// is running; `Kind::Unsupported` for copies that are not near, and for a log that is too
-    /// short for a journal; those of the device.
+    /// short for a journal; the errors of the device.
     pub fn grow(&mut self) -> Result<()> {
         self.long.begin_grow(&mut self.logged)
     }
@@ -207,8 +207,8 @@ impl Flusher {
     /// The same with a device that becomes a spare first, and stays one if the array cannot grow.
     ///
     /// # Errors
-    /// Those of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to where
-    /// the array is known beforehand to be unable to grow.
+    /// The errors of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to
+    /// where the array is known beforehand to be unable to grow.
     pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
         self.long.wider(&self.logged)?;
         self.check_unused(&device)?;

@@ -104,7 +104,7 @@ impl Array {
     /// rebuild the blocks.
     ///
     /// # Errors
-    /// Those of the member.
+    /// The errors of the member.
     pub(super) fn with_sums<T>(
         &self,
         slot: usize,

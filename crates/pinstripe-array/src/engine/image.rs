@@ -97,8 +97,8 @@ impl RowImage {
         }
     }
 
-    /// What the `sound` shards say that a block of another one holds: a copy, or the one that parity
-    /// gives where all others are sound.
+    /// What the `sound` shards say that a block of another one holds: a copy, or the one that
+    /// parity gives where all others are intact.
     pub fn rebuilt(&self, shard: usize, block: usize, sound: &[usize]) -> Option<Vec<u8>> {
         if self.map.mirrors() {
             return sound.iter().find_map(|it| self.block(*it, block)).map(<[u8]>::to_vec);

@@ -99,7 +99,7 @@ impl LoggedArray {
     /// A checkpoint whose superblock carries a further change.
     ///
     /// # Errors
-    /// As [`checkpoint`](Self::checkpoint).
+    /// The errors of [`checkpoint`](Self::checkpoint).
     pub(crate) fn checkpoint_with(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         // Data before tables, tables before the superblock: a checksum on disk never describes data
         // that is not, and the old records are only dropped when nothing needs them.

@@ -54,8 +54,8 @@ impl Flusher {
     /// Marks a member failed.
     ///
     /// # Errors
-    /// Those of [`Array::check_failing`](super::Array::check_failing); [`Kind::Usage`] when there is
-    /// no such slot.
+    /// The errors of [`Array::check_failing`](super::Array::check_failing); [`Kind::Usage`] when
+    /// there is no such slot.
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         let array = &self.logged.array;
@@ -84,7 +84,7 @@ impl Flusher {
     /// date.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is there; [`Kind::Usage`] when there is no such slot.
+    /// [`Kind::Refused`] when it is present; [`Kind::Usage`] when there is no such slot.
     pub fn remove(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         if self.logged.array.member(slot).is_some() {
@@ -98,7 +98,7 @@ impl Flusher {
     /// Removes a spare.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such one; those of the device.
+    /// [`Kind::NotFound`] when there is no such one; the errors of the device.
     pub(crate) fn remove_spare(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let spare = self.logged.array.members.take_spare(|spare| is_it(spare.path()));
         let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare"))?;
@@ -111,8 +111,8 @@ impl Flusher {
     ///
     /// # Errors
     /// [`Kind::Usage`] when it is too small; [`Kind::Exists`] when it is a member already;
-    /// [`Kind::Busy`] for a member that was away while another one is being filled; those of the
-    /// device.
+    /// [`Kind::Busy`] for a member that was away while another one is being filled; the errors of
+    /// the device.
     pub fn add(&mut self, device: SharedDevice) -> Result<AddedAs> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
@@ -151,7 +151,7 @@ impl Flusher {
     /// Adds a device as a spare. Its former content is lost.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is too small; those of the device.
+    /// [`Kind::Usage`] when it is too small; the errors of the device.
     pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
         self.add_fresh(device).map(drop)
     }
@@ -174,7 +174,7 @@ impl Flusher {
     /// # Errors
     /// [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member is being
     /// filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member;
-    /// those of the device.
+    /// the errors of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
         if self.long.is_filling() {

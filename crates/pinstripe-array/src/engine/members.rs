@@ -186,7 +186,7 @@ impl Members {
     /// caller then drops the replacement.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The errors of [`publish`](Self::publish).
     pub fn succeed(
         &self,
         slot: usize,

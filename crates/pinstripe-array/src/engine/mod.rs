@@ -1,4 +1,4 @@
-//! An array at work: writes gather in the cache and are put on the members in batches.
+//! A running array: writes gather in the cache and are put on the members in batches.
 //!
 //! ```text
 //! write --> cache --> batch: plan, read and check, compute --> log, sync --> in place, checksums

@@ -35,7 +35,7 @@ impl Array {
     /// As [`read`](Self::read), with the parts of a long one read by an executor.
     ///
     /// # Errors
-    /// As [`read`](Self::read); the first one of them.
+    /// The errors of [`read`](Self::read); the first one of them.
     pub fn read_by(&self, executor: &dyn Executor, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
@@ -179,8 +179,8 @@ impl Array {
         }
     }
 
-    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force. Where
-    /// the member is there, its checksum tells whether what was rebuilt is right.
+    /// Refuses to rebuild from parity that may be stale, unless the array was assembled by force.
+    /// Where the member is present, its checksum tells whether what was rebuilt is right.
     fn check_sure(&self, map: &RowMap, shard: usize, plan: &RowPlan) -> Result<()> {
         let is_rebuilt = plan.pieces.iter().any(|piece| piece.method == Method::Rebuild);
         if !is_rebuilt

@@ -104,7 +104,7 @@ impl Array {
     /// The same, unless `check` refuses a plan.
     ///
     /// # Errors
-    /// As [`recover`](Self::recover); those of `check`.
+    /// The errors of [`recover`](Self::recover); the errors of `check`.
     pub(super) fn recover_if(
         &self,
         map: &RowMap,

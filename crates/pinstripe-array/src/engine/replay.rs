@@ -107,7 +107,7 @@ type Writes = BTreeMap<(u64, u64), Write>;
 /// consistent. Returns how many records there were.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     let LoggedArray { array, log, .. } = &mut *logged;
     let members = array.members();

@@ -71,7 +71,7 @@ impl Array {
         self.has_unsure() && self.any_holder(map, |member, range| member.is_unsure(range))
     }
 
-    /// Makes the parity of a row match its data. The row is occupied or under way: no reader or
+    /// Makes the parity of a row match its data. The row is occupied or in progress: no reader or
     /// batch touches it meanwhile.
     fn resync_row(&self, map: RowMap) -> Result<bool> {
         let mut row = self.find(map);

@@ -34,7 +34,7 @@ pub(super) struct RowWriter {
 }
 
 impl RowWriter {
-    /// Forgets what is not on the members. Those rows go back to the cache, to be planned anew.
+    /// Forgets what is not on the members. Those rows go back to the cache, to be planned again.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.salvage.clear();

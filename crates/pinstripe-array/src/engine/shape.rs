@@ -31,7 +31,7 @@ impl Array {
     /// Runs a read by one shape in which all of `range` has a place.
     ///
     /// # Errors
-    /// As `read`; [`Kind::TooManyLosses`] where the bytes are lost by a failed move.
+    /// The errors of `read`; [`Kind::TooManyLosses`] where the bytes are lost by a failed move.
     pub(super) fn by_shape<T>(
         &self,
         range: &Range<u64>,

@@ -66,7 +66,7 @@ pub enum SlotState {
     Present,
     /// Its member is being filled.
     Rebuilding,
-    /// Its member failed, or was not there when the array was assembled. It may come back.
+    /// Its member failed, or was missing when the array was assembled. It may come back.
     Failed,
     /// There is none.
     Missing,
@@ -134,7 +134,7 @@ impl Array {
         let spares: Vec<PathBuf> =
             self.members.spares().iter().map(|spare| spare.path().to_owned()).collect();
         let (members, paths) = (self.members(), self.members.paths());
-        // After the spares: one that has left their list by now is announced as work.
+        // After the spares: one that has left their list now is announced as work.
         let live = self.live.lock();
         let replacement = |slot: usize| members.get(slot)?.as_ref()?.replacement().member();
         let slot = |slot: usize| SlotStatus {

@@ -23,7 +23,7 @@ impl Array {
     /// Changes the superblock, durably on all members that are present.
     ///
     /// # Errors
-    /// As [`fail`](Self::fail).
+    /// The errors of [`fail`](Self::fail).
     pub(super) fn update_superblocks(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.members.publish(change, || self.survives_absent())
     }
@@ -36,7 +36,7 @@ impl Array {
     /// Drops a replacement that missed a write to the member it copies.
     ///
     /// # Errors
-    /// As [`fail`](Self::fail).
+    /// The errors of [`fail`](Self::fail).
     pub(super) fn drop_failed_replacement(&self) -> Result<()> {
         let members = self.members();
         let failed = members.iter().flatten().find(|member| member.replacement().has_failed());
@@ -49,7 +49,7 @@ impl Array {
     /// Drops the replacement of a member, which keeps its slot.
     ///
     /// # Errors
-    /// As [`fail`](Self::fail).
+    /// The errors of [`fail`](Self::fail).
     pub(super) fn drop_replacement(&self, member: &ArrayMember) -> Result<()> {
         member.replacement().set(None);
         self.update_superblocks(|superblock| {

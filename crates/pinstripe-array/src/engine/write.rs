@@ -139,7 +139,7 @@ impl Array {
         cache.rows_changed().notify_all();
     }
 
-    /// Waits until a row is not under way, and keeps it from being begun.
+    /// Waits until a row is not in progress, and keeps it from being begun.
     pub(super) fn hold(&self, row: u64) -> Hold<'_> {
         let held = RankGuard::take(Rank::Row);
         let mut cache = self.cache.lock();
@@ -154,7 +154,7 @@ impl Array {
 
 impl Array {
     /// Keeps readers off a row while it is repaired, and waits for those that hold it. The row is
-    /// not under way: only the flusher repairs, and it begins no rows meanwhile.
+    /// not in progress: only the flusher repairs, and it begins no rows meanwhile.
     pub(super) fn occupy(&self, row: u64) -> Occupied<'_> {
         let held = RankGuard::take(Rank::Row);
         let mut cache = self.cache.lock();

@@ -174,7 +174,7 @@ pub struct Superblock {
     pub noted_since: u64,
     /// Bytes of the granule; 0 where it follows the requests.
     pub granule: u32,
-    /// Whether it was stopped in order: nothing was under way.
+    /// Whether it was stopped in order: nothing was in progress.
     pub is_clean: bool,
     /// CRC-32C of the checksums of all sectors of this member's map of regions, as they were
     /// written last. When the array was stopped in order, the map is that one.

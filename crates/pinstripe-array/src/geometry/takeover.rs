@@ -30,7 +30,7 @@ impl ArrayGeometry {
     ///
     /// # Errors
     /// [`Kind::Usage`] for the level that it has; [`Kind::Unsupported`] where data would have to
-    /// move; those of [`ArrayGeometry::new`].
+    /// move; the errors of [`ArrayGeometry::new`].
     pub fn taken_over(&self, level: Level) -> Result<(ArrayGeometry, LastSlot)> {
         if level == self.level {
             return Err(Error::new(Kind::Usage, format!("the array has level {level} already")));

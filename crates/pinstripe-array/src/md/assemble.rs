@@ -59,8 +59,8 @@ const LEAVE_OUT: &str = "do not name this device, or let --force ignore it: 'pin
 /// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
 /// level 0 on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is
 /// forced, and for a set that is to be written and is not complete and clean;
-/// [`Kind::TooManyLosses`] when too few are there; those of [`MdSuperblock::decode`] and of the
-/// devices.
+/// [`Kind::TooManyLosses`] when too few are present; the errors of [`MdSuperblock::decode`] and of
+/// the devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Result<MdAssembly> {
     let mut found = Vec::with_capacity(devices.len());
     let mut strangers = Vec::new();

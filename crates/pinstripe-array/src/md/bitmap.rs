@@ -15,7 +15,7 @@ const CLEARED_AT: usize = 32;
 /// events either. A bitmap in any other state is left alone: md then syncs everything.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub(super) fn date(
     device: &dyn Device,
     superblock: &MdSuperblock,

@@ -129,11 +129,11 @@ impl MdArray {
         }
     }
 
-    /// Ends writing, when no write is under way: all is durable, and the set is clean again.
+    /// Ends writing, when no write is in progress: all is durable, and the set is clean again.
     /// Without this call, and after a write that failed, it stays dirty.
     ///
     /// # Errors
-    /// Those of the members.
+    /// The errors of the members.
     pub fn finish(&self) -> Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
         self.sync()?;

@@ -11,7 +11,7 @@ impl ArrayMember {
     /// Bytes of data that its device has room for and its tables can describe.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn room(&self) -> Result<u64> {
         let areas = &self.areas;
         let sums = (areas.data_at - areas.sums_at) / PAGE_BYTES as u64;

@@ -9,7 +9,7 @@ impl ArrayMember {
     /// Marks its data as never written from an offset on, which is that of a block.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub(crate) fn forget_from(&self, offset: u64) -> Result<()> {
         let first = offset / BLOCK_BYTES;
         let whole = first.div_ceil(PAGE_BLOCKS);

@@ -20,7 +20,7 @@ impl ArrayMember {
     /// Marks the regions of ranges of data as being written; durable when this returns.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub(crate) fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
         self.replacement().with(|replacement| replacement.mark_dirty(ranges));
         let is_new = {
@@ -101,7 +101,7 @@ impl ArrayMember {
     /// Lets the doubtful blocks within a range count as they stand.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn settle(&self, range: &Range<u64>) -> Result<()> {
         let doubtful: Vec<u64> = self.lock().doubts(range).collect();
         for block in doubtful {

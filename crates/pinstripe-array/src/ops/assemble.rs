@@ -13,7 +13,7 @@ use pinstripe_io::paths;
 /// Opens the devices that exist. A missing one is reported, and left out.
 ///
 /// # Errors
-/// As [`devices::open`], except for devices that are missing.
+/// The errors of [`devices::open`], except for devices that are missing.
 pub(crate) fn open_all(
     paths: &[PathBuf],
     faults: &Plan,
@@ -72,9 +72,9 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
 /// left out, and parity that may be stale is trusted.
 ///
 /// # Errors
-/// As [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the name's or
-/// the other devices'; [`Kind::TooManyLosses`] if too few are present; [`Kind::Busy`] if one is in
-/// use.
+/// The errors of [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the
+/// name's or the other devices'; [`Kind::TooManyLosses`] if too few are present; [`Kind::Busy`] if
+/// one is in use.
 pub fn assemble(
     name: &str,
     paths: &[PathBuf],

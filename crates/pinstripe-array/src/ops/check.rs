@@ -24,8 +24,8 @@ impl ArrayController {
     /// Checks all devices that the acts name. Nothing is changed.
     ///
     /// # Errors
-    /// Those of the acts, as far as devices show them; [`Kind::Usage`] for a device that is added
-    /// twice.
+    /// The errors of the acts, as far as devices show them; [`Kind::Usage`] for a device that is
+    /// added twice.
     pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
         let mut ahead = Ahead::default();
         let mut absent = self.volume.array().absent();

@@ -67,7 +67,7 @@ impl ArrayController {
     /// A handler for an opened array; applies its settings from the register.
     ///
     /// # Errors
-    /// Those of the register, and for invalid settings in it.
+    /// The errors of the register, and for invalid settings in it.
     pub fn new(
         name: &str,
         volume: Arc<Volume>,

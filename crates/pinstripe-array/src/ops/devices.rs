@@ -46,7 +46,7 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
 /// Opens a device exclusively, with the faults that are planned for the `number`th.
 ///
 /// # Errors
-/// [`Kind::Busy`] if it is in use, with the user; those of [`FileDevice::open`].
+/// [`Kind::Busy`] if it is in use, with the user; the errors of [`FileDevice::open`].
 pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     refuse_held(path)?;
     let device = FileDevice::open(path, Access::Write, Policy::Buffered)?;
@@ -62,7 +62,7 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
 /// Opens a device whose content will be lost.
 ///
 /// # Errors
-/// As [`open`]; [`Kind::Refused`] if it carries known content and `force` is not set.
+/// The errors of [`open`]; [`Kind::Refused`] if it carries known content and `force` is not set.
 pub(crate) fn open_blank(
     path: &Path,
     number: usize,
@@ -77,7 +77,7 @@ pub(crate) fn open_blank(
 /// Refuses a device with known content, unless that may be lost.
 ///
 /// # Errors
-/// [`Kind::Refused`]; those of the device.
+/// [`Kind::Refused`]; the errors of the device.
 pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
     match signature(device)? {
         Some(found) if !force => {

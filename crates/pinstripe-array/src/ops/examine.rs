@@ -32,7 +32,7 @@ pub enum FoundSuperblock {
 ///
 /// # Errors
 /// [`Kind::NotFound`] without a superblock, with the content found instead; [`Kind::Corrupt`] and
-/// [`Kind::Unsupported`] for an unreadable one; those of the device.
+/// [`Kind::Unsupported`] for an unreadable one; the errors of the device.
 pub fn examine(path: &Path) -> Result<Examined> {
     let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
     let bytes = device.len()?;
@@ -43,7 +43,7 @@ pub fn examine(path: &Path) -> Result<Examined> {
 /// The superblock that a device carries.
 ///
 /// # Errors
-/// As [`examine`].
+/// The errors of [`examine`].
 pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
     let ours = superblocks(device)?;
     let readable = ours.iter().flatten().count();

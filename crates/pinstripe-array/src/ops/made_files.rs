@@ -19,7 +19,7 @@ impl MadeFiles {
     /// Creates files of a length for the devices that do not exist; none without a length.
     ///
     /// # Errors
-    /// Those of the system; files created before are removed.
+    /// The errors of the system; files created before are removed.
     pub fn of<'a>(
         devices: impl IntoIterator<Item = &'a PathBuf>,
         bytes: Option<u64>,

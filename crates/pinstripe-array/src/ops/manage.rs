@@ -16,7 +16,7 @@ impl ArrayController {
     /// Carries out an act, and registers the devices. Returns a text about it for people.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the array has no such device; those of the engine.
+    /// [`Kind::NotFound`] if the array has no such device; the errors of the engine.
     pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
             ManageAction::Fail { device } => self.fail(device),
@@ -90,7 +90,7 @@ impl ArrayController {
     /// Begins to grow the array by one member. Returns a text about it for people.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any number of members but one more; those of the engine.
+    /// [`Kind::Usage`] for any number of members but one more; the errors of the engine.
     pub(super) fn grow(
         &self,
         raid_devices: Option<usize>,
@@ -116,7 +116,7 @@ impl ArrayController {
     /// Changes the level. Returns a text about it for people.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the word is not a level; those of the engine.
+    /// [`Kind::Usage`] if the word is not a level; the errors of the engine.
     pub(super) fn change_level(
         &self,
         level: &str,
@@ -145,7 +145,7 @@ impl ArrayController {
     /// Makes the array use all of its members. Returns a text about it for people.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// The errors of the engine.
     pub(super) fn grow_size(&self) -> Result<String> {
         let before = self.volume.array().capacity();
         self.volume.with(|it| it.grow_size())?;
@@ -156,7 +156,7 @@ impl ArrayController {
     /// Opens a device that will join: blank, or of this array.
     ///
     /// # Errors
-    /// [`Kind::Exists`] for a member or a spare; those of [`devices::open`] and
+    /// [`Kind::Exists`] for a member or a spare; the errors of [`devices::open`] and
     /// [`devices::refuse_carrying`].
     pub(super) fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
         self.refuse_own(device)?;
@@ -212,7 +212,7 @@ impl ArrayController {
     /// The present slot of a member's device. A later slice of work may move it to another slot.
     ///
     /// # Errors
-    /// As [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
+    /// The errors of [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
     pub(super) fn slot(&self, device: &Path) -> Result<usize> {
         let slot = self.part(device)?.map_or_else(|| Err(not_used()), DeviceRole::slot_in_use);
         slot.map_err(|error| error.at(device))

@@ -32,7 +32,7 @@ pub struct MdController {
 /// only be read, if it was assembled by force.
 ///
 /// # Errors
-/// Those of [`open_all`](super::assemble::open_all) and of [`assemble`].
+/// The errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
 pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Result<MdController> {
     let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
     let write = write.then(|| clock::now().0 as u64);
@@ -52,7 +52,7 @@ fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
 /// Refuses an md array that could not be served, and reports which devices would be left out.
 ///
 /// # Errors
-/// As [`open`].
+/// The errors of [`open`].
 pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     let options = MdAssembleOptions { write: None, force: entry.force };
     let MdAssembly { array, left_out } = assemble(opened_to_read(entry)?, options)?;
@@ -64,7 +64,7 @@ pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
 /// The description of an md array by its devices, which are only read and may be in use.
 ///
 /// # Errors
-/// Those of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
+/// The errors of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
 pub fn look(entry: &Entry) -> Result<Detail> {
     let options = MdAssembleOptions { write: None, force: true };
     let found = assemble(opened_to_read(entry)?, options)?;
@@ -161,7 +161,7 @@ impl ControlHandler for MdController {
 /// left out. Returns whether it was an md array.
 ///
 /// # Errors
-/// Those of [`check`].
+/// The errors of [`check`].
 pub fn assemble_md(
     name: &str,
     paths: &[PathBuf],

@@ -42,7 +42,7 @@ impl Reached {
     /// The present state of the array.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
+    /// The errors of [`ask`](Self::ask).
     pub fn detail(&mut self) -> Result<Detail> {
         match self.ask(&Request::Detail)? {
             Reply::Detail(detail) => Ok(*detail),
@@ -71,7 +71,7 @@ impl Reached {
 /// Sends a request.
 ///
 /// # Errors
-/// Those of the connection.
+/// The errors of the connection.
 pub fn send(client: &mut Client, request: &Request) -> Result<()> {
     client.ask(&serde_json::to_string(request).expect("a request is plain text"))
 }
@@ -79,7 +79,7 @@ pub fn send(client: &mut Client, request: &Request) -> Result<()> {
 /// The next reply.
 ///
 /// # Errors
-/// The other process's failure; those of the connection.
+/// The other process's failure; the errors of the connection.
 pub fn next(client: &mut Client) -> Result<Reply> {
     match serde_json::from_str(&client.line()?) {
         Ok(Reply::Failed(failure)) => Err(failure.into_error()),
@@ -114,7 +114,7 @@ pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
 /// Reaches an array: where it is served, or opens it here.
 ///
 /// # Errors
-/// Those of [`assemble`].
+/// The errors of [`assemble`].
 pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) -> Result<Reached> {
     if let Some(client) = server(name, register)? {
         return Ok(Reached::There(client));
@@ -131,7 +131,7 @@ pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
 /// Assembles an array of ours from its registered devices, and starts it.
 ///
 /// # Errors
-/// Those of [`assemble`] and [`Volume::start`].
+/// The errors of [`assemble`] and [`Volume::start`].
 pub fn start(
     name: &str,
     register: &Register,

@@ -57,7 +57,7 @@ pub enum Verdict {
 /// Compares two devices, which are only read.
 ///
 /// # Errors
-/// Those of the devices.
+/// The errors of the devices.
 pub fn probe(paths: [&Path; 2], effort: ProbeEffort, stop: &AtomicBool) -> Result<Probed> {
     let open = |path| FileDevice::open(path, Access::Read, Policy::Direct);
     let devices = [open(paths[0])?, open(paths[1])?];

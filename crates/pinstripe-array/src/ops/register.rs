@@ -87,7 +87,7 @@ impl Entry {
     }
 }
 
-/// A path that means the same in every directory. Links stay: those by id are there to be kept.
+/// A path that means the same in every directory. Symlinks are kept: those by id exist to be kept.
 ///
 /// # Errors
 /// When the current directory is gone.
@@ -194,7 +194,7 @@ impl Register {
     /// Registers an array, in place of an earlier entry.
     ///
     /// # Errors
-    /// As the system says; [`Kind::Usage`] for a path that is not UTF-8.
+    /// As reported by the system; [`Kind::Usage`] for a path that is not UTF-8.
     pub fn write(&self, entry: &Entry) -> Result<()> {
         let odd = entry.devices.iter().find(|it| it.to_str().is_none());
         if let Some(odd) = odd {
@@ -222,7 +222,7 @@ impl Register {
     /// Forgets an array; its members are not touched.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.file(name);
         match fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! The plan of a read: from the shard itself if it is sound, otherwise from the rest of the row.
+//! The plan of a read: from the shard itself if it is intact, otherwise from the rest of the row.
 
 use super::sweep::Segment;
 use super::view::{Sources, View};

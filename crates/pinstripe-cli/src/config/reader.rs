@@ -17,7 +17,7 @@ pub struct Source<'a> {
     pub file: &'a Path,
     /// Its text.
     pub text: &'a str,
-    /// The directory that `~` stands for, where that is known.
+    /// The directory that `~` stands for, if that is known.
     pub home: Option<&'a Path>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A boolean; `false` when it is not there.
+    /// A boolean; `false` when it is missing.
     pub fn flag(&mut self, key: &'static str) -> Result<bool> {
         match self.value(key) {
             None => Ok(false),
@@ -113,7 +113,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A list of strings; none when it is not there.
+    /// A list of strings; none when it is missing.
     pub fn strings(&mut self, key: &'static str) -> Result<Vec<String>> {
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };
         let DeValue::Array(items) = value.get_ref() else {
@@ -207,7 +207,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// An error about the value of a key, or about the table when it is not there.
+    /// An error about the value of a key, or about the table when it is missing.
     pub fn error(&self, key: &str, what: impl Into<String>) -> Error {
         self.source.error(self.place(key), what)
     }
@@ -217,7 +217,7 @@ impl<'a> Table<'a> {
         self.table.iter().any(|(name, _)| name.get_ref() == key)
     }
 
-    /// The place of the value of a key; the first key of the table when it is not there.
+    /// The place of the value of a key; the first key of the table when it is missing.
     fn place(&self, key: &str) -> usize {
         let value = self.table.iter().find(|(name, _)| name.get_ref() == key);
         let first = self.table.iter().map(|(name, _)| name.span().start).min().unwrap_or(0);

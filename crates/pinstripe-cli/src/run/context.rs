@@ -111,7 +111,7 @@ impl Run {
     /// The content of the config file; nothing where there is none.
     ///
     /// # Errors
-    /// Those of [`Config::load`].
+    /// The errors of [`Config::load`].
     pub fn config(&self) -> Result<&Config> {
         if let Some(config) = self.config.get() {
             return Ok(config);
@@ -124,7 +124,7 @@ impl Run {
     /// `preferred` is a name that outranks all but the command line.
     ///
     /// # Errors
-    /// Those of [`Config::load`] and [`place::named`].
+    /// The errors of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
         let named = place::named(&self.common, preferred, self.config()?, &self.known_stores())?;
         let one_form = |mut named: StoreEntry| {
@@ -229,7 +229,7 @@ impl Run {
     /// `wait`, else without limit or for the given time. Each time the store is opened again.
     ///
     /// # Errors
-    /// Those of `work`; [`Kind::Busy`] when the time is over.
+    /// The errors of `work`; [`Kind::Busy`] when the time has elapsed.
     pub fn wait_for(
         &self,
         wait: Option<Option<Time>>,
@@ -267,11 +267,11 @@ impl Run {
         signals::end_what_hangs(progress, move |text| screen.complain(text));
     }
 
-    /// Does `work` again without the members that have fallen silent, as often as it ends because one
-    /// did. To be used by verbs that can begin anew; the store is opened anew each time.
+    /// Does `work` again without the members that have fallen silent, as often as it ends because
+    /// one did. To be used by verbs that can begin again; the store is opened again each time.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub fn without_silent(&self, work: impl Fn() -> Result<Ending>) -> Result<Ending> {
         loop {
             let before = self.patience().silent_places();

@@ -1,6 +1,6 @@
 //! What this host saw of writers on other hosts, kept from one gc to the next.
 //!
-//! Invariant: times are those of one boot of this machine; after the next boot it begins anew.
+//! Invariant: times are those of one boot of this machine; after the next boot it begins again.
 
 use std::time::Duration;
 

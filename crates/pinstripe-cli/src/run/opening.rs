@@ -24,7 +24,8 @@ impl Run {
     /// Opens the store that was named, or the default one.
     ///
     /// # Errors
-    /// Those of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no default.
+    /// The errors of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no
+    /// default.
     pub fn open_store(&self) -> Result<Store> {
         self.open(&self.places()?)
     }
@@ -32,7 +33,7 @@ impl Run {
     /// Opens the store at one of these places, and its secrets.
     ///
     /// # Errors
-    /// Those of [`open`] and of [`unlock`].
+    /// The errors of [`open`] and of [`unlock`].
     pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
         let mut store = self.open_at(places)?;
         unlock(self, &mut store, None)?;
@@ -44,7 +45,7 @@ impl Run {
     /// and a note says what the verb lacks.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_keyless(&self, lack: &str) -> Result<Store> {
         let mut store = self.open_locked()?;
         unlock(self, &mut store, Some(lack))?;
@@ -55,7 +56,7 @@ impl Run {
     /// Opens the store and asks for no key.
     ///
     /// # Errors
-    /// As [`open_store`](Self::open_store).
+    /// The errors of [`open_store`](Self::open_store).
     pub fn open_locked(&self) -> Result<Store> {
         self.open_at(&self.places()?)
     }
@@ -63,7 +64,7 @@ impl Run {
     /// Opens the store and its secrets; also returns what opened them, if they were sealed.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
         let mut store = self.open_locked()?;
         let used = unlock(self, &mut store, None)?;
@@ -117,7 +118,7 @@ struct Failed {
 /// Opens the store that these places name.
 ///
 /// # Errors
-/// Those of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
+/// The errors of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
 /// [`Kind::WrongMember`] when the places are of different stores.
 fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later `real_path`.
@@ -213,7 +214,7 @@ fn another(store: &Store, expected: Option<&KnownStore>) -> Error {
 /// Opens the half of a divided store to which a directory belongs.
 ///
 /// # Errors
-/// As [`Store::open_with`].
+/// The errors of [`Store::open_with`].
 pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
     Store::open_with(place, OpenOptions { half: true, ..options(run) })
 }

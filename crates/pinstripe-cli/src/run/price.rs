@@ -93,7 +93,7 @@ impl Run {
     /// facts of the summary.
     ///
     /// # Errors
-    /// Those of the config file.
+    /// The errors of the config file.
     pub(super) fn cost_of_plan(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         let config = self.config()?;
         let takers: Vec<_> = store.takers().into_iter().flatten().collect();

@@ -17,7 +17,7 @@ pub fn set_patience(patience: &Patience) {
 /// A path without symlinks, where the place answers.
 ///
 /// # Errors
-/// Those of the system; [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered).
+/// The errors of the system; [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered).
 pub fn real_path(path: &Path) -> Result<PathBuf> {
     let own = path.to_path_buf();
     let look = move || {

@@ -83,7 +83,7 @@ impl Run {
     /// of, and returns that as facts of the summary.
     ///
     /// # Errors
-    /// Those of the config file.
+    /// The errors of the config file.
     pub fn say_cost(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         #[cfg(feature = "s3")]
         return self.cost_of_plan(store, plan);
@@ -112,7 +112,7 @@ impl Run {
     /// The one form of each of these places.
     ///
     /// # Errors
-    /// As [`place`](Self::place).
+    /// The errors of [`place`](Self::place).
     pub fn each_place(&self, places: &[PathBuf]) -> Result<Vec<PathBuf>> {
         places.iter().map(|place| self.place(place)).collect()
     }

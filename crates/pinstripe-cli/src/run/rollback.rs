@@ -84,7 +84,7 @@ fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
 /// Reports a store that is older than seen before as a warning, for verbs that continue anyway.
 ///
 /// # Errors
-/// As [`find`].
+/// The errors of [`find`].
 pub fn warn(run: &Run, store: &Store) -> Result<()> {
     let place =
         &store.member_slots.iter().find(|slot| slot.member.is_some()).map(|slot| &slot.place);

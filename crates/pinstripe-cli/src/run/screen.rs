@@ -24,7 +24,7 @@ pub struct Screen {
     quiet: bool,
     /// Hidden until a ticker shows it.
     pub bar: ProgressBar,
-    /// Messages that wait until what covers the terminal is over; none where nothing does.
+    /// Messages that wait until what covers the terminal has ended; none where nothing does.
     held: Mutex<Option<Vec<String>>>,
     out: Mutex<Out>,
 }

@@ -51,7 +51,7 @@ impl AnalyzeArgs {
     /// Reads the tree and prints the table.
     ///
     /// # Errors
-    /// Those of [`analyze::run`].
+    /// The errors of [`analyze::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let options = analyze::AnalyzeOptions {

@@ -155,7 +155,7 @@ impl BackupArgs {
     /// Runs the backup.
     ///
     /// # Errors
-    /// Those of [`backup::run`], and of opening or making the store.
+    /// The errors of [`backup::run`], and of opening or making the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(name) = &self.stdin {
             return self.stream(run, name);

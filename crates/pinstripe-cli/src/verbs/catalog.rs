@@ -89,7 +89,7 @@ impl CatalogArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Those of [`catalog::rebuild`] and [`catalog::status`].
+    /// The errors of [`catalog::rebuild`] and [`catalog::status`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -51,7 +51,7 @@ impl CheckArgs {
     /// Runs the check.
     ///
     /// # Errors
-    /// Those of [`check::run`].
+    /// The errors of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless(CHECKS_SKIPPED)?;
         self.compare(run, &store)?;

@@ -35,7 +35,7 @@ impl ConfigArgs {
     /// Reads the file and reports it.
     ///
     /// # Errors
-    /// Those of [`Config::load`]; [`Kind::NotFound`] if there is no config file.
+    /// The errors of [`Config::load`]; [`Kind::NotFound`] if there is no config file.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (config, file) = Config::load(&run.common)?;
         let Some(file) = file else {

@@ -98,7 +98,7 @@ impl FindArgs {
     /// Searches.
     ///
     /// # Errors
-    /// Those of [`find::run`], and of standard output.
+    /// The errors of [`find::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let glob = Glob::new(self.pattern.as_bytes())?;
         let store = run.open_store()?;

@@ -79,7 +79,7 @@ impl GcArgs {
     /// Deletes, or ends a session.
     ///
     /// # Errors
-    /// Those of [`gc::run`] and [`gc::fence`].
+    /// The errors of [`gc::run`] and [`gc::fence`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         if self.dry_run {

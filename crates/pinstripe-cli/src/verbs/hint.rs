@@ -14,7 +14,7 @@ use crate::run::{Ending, Run};
 /// Tell 'mount' or 'overlay' how a file will be read
 ///
 /// Read-ahead detects a fixed stride by itself within three reads. A hint saves these reads, and
-/// also helps where there is no stride. Sizes are in bytes, or with K, M, G or T. A wrong hint only
+/// also helps if there is no stride. Sizes are in bytes, or with K, M, G or T. A wrong hint only
 /// costs memory for a short time. Programs can send hints by an ioctl: see doc/read-back.md.
 #[derive(clap::Args)]
 #[command(after_long_help = "\

@@ -109,7 +109,7 @@ impl InitArgs {
     /// Makes the store.
     ///
     /// # Errors
-    /// Those of [`init::run`].
+    /// The errors of [`init::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "name the directories of the new store with --member";
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;

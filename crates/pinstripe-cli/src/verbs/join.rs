@@ -65,7 +65,7 @@ impl JoinArgs {
     /// Joins.
     ///
     /// # Errors
-    /// Those of [`join::run`].
+    /// The errors of [`join::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());

@@ -107,7 +107,7 @@ pub fn costs(memory: Size) -> Result<KdfCosts> {
 /// A new slot, with a default label unless one is given.
 ///
 /// # Errors
-/// Those of [`costs`].
+/// The errors of [`costs`].
 pub fn new_slot(credential: Credential, label: Option<&str>, memory: Size) -> Result<NewSlot> {
     let usual = match credential {
         Credential::Password(_) => "password",
@@ -133,7 +133,7 @@ impl KeyArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Those of [`key`], and of opening the store.
+    /// The errors of [`key`], and of opening the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             KeyVerb::List => list(run),

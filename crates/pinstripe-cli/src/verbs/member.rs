@@ -122,7 +122,7 @@ impl MemberArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Those of [`member`].
+    /// The errors of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         #[cfg(feature = "s3")]
         if let MemberVerb::Add { place, new_buckets, .. }

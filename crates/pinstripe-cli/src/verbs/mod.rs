@@ -173,7 +173,7 @@ impl Verb {
     /// Runs the verb. `command` describes the whole command line, for verbs that print it.
     ///
     /// # Errors
-    /// Those of the verb.
+    /// The errors of the verb.
     pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         #[cfg(feature = "s3")]
         {

@@ -12,7 +12,7 @@ use crate::table::{self, Side};
 /// Test whether an S3 endpoint gives the guarantees that a store needs
 ///
 /// Creates objects below PLACE, also by competing writers, lists and removes them; about 500
-/// requests. 'init' and 'member add' make the test in the first line of the output by themselves.
+/// requests. 'init' and 'member add' always run the first of these tests.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,7 +30,7 @@ impl ProbeArgs {
     /// Makes all tests and prints a table.
     ///
     /// # Errors
-    /// Those of the endpoint; [`Kind::NoOneWinner`] when it lacks what a store needs.
+    /// The errors of the endpoint; [`Kind::NoOneWinner`] when it lacks what a store needs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = run.place(&self.place)?;
         let report = run.buckets().probe(&place)?;

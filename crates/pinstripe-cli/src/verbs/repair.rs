@@ -60,7 +60,7 @@ impl RepairArgs {
     /// Runs the repair.
     ///
     /// # Errors
-    /// Those of [`repair::run`].
+    /// The errors of [`repair::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         run.wait_for(self.wait, || self.once(run))
     }

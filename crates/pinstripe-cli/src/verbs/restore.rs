@@ -116,7 +116,7 @@ impl RestoreArgs {
     /// Runs the restore.
     ///
     /// # Errors
-    /// Those of [`restore::run`] and [`preview::run`].
+    /// The errors of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
         let to = self.to.as_deref().unwrap_or(Path::new("/"));

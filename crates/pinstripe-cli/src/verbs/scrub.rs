@@ -73,7 +73,7 @@ impl ScrubArgs {
     /// Runs the scrub, or shows the state of the last one.
     ///
     /// # Errors
-    /// Those of [`scrub::run`]; a log that cannot be written.
+    /// The errors of [`scrub::run`]; a log that cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let budget = self.budget.iter().try_fold(Budget::default(), |all, one| all.and(*one))?;
         let lack = if self.status { SHOWS_LESS } else { CHECKS_SKIPPED };
@@ -120,7 +120,7 @@ impl ScrubArgs {
         Ok(Ending { code, facts })
     }
 
-    /// The log that was named, or the one in the default place, where there is one.
+    /// The log that was named, or the one in the default place, if there is one.
     fn journal(&self, run: &Run, store: &Store) -> Result<Option<Journal>> {
         if let Some(path) = &self.log {
             return Journal::open(path).map(Some);

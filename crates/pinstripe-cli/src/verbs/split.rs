@@ -129,7 +129,7 @@ impl SplitArgs {
     /// Splits.
     ///
     /// # Errors
-    /// Those of [`split::run`].
+    /// The errors of [`split::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
         let faults = run.common.device_faults()?;

@@ -52,7 +52,7 @@ impl StatsArgs {
     /// Prints the tables.
     ///
     /// # Errors
-    /// Those of [`stats::run`].
+    /// The errors of [`stats::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -25,7 +25,7 @@ impl UndeleteArgs {
     /// Takes the marks back.
     ///
     /// # Errors
-    /// Those of [`forget::undelete`].
+    /// The errors of [`forget::undelete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         let mut back = 0;

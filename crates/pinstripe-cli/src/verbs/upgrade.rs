@@ -31,7 +31,7 @@ impl UpgradeArgs {
     /// Upgrades the store.
     ///
     /// # Errors
-    /// Those of [`upgrade::run`].
+    /// The errors of [`upgrade::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut store = run.open_store()?;
         let direction = if self.back { Direction::Back } else { Direction::Forward };

@@ -36,7 +36,7 @@ impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors
-    /// Those of [`join::verify`].
+    /// The errors of [`join::verify`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         if let [take] = &self.outputs[..]

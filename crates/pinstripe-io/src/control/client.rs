@@ -31,7 +31,7 @@ impl Client {
     /// dead process left it.
     ///
     /// # Errors
-    /// As the system says, for example for the socket of another user.
+    /// As reported by the system, for example for the socket of another user.
     pub fn connect(place: &Path, peer: Peer) -> Result<Option<Self>> {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         match UnixStream::connect(place) {
@@ -47,7 +47,7 @@ impl Client {
     /// Sets how long the process may take for each line of an answer; without it, any time.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         let stream = self.reader.get_ref();
         let set = stream.set_read_timeout(Some(timeout));
@@ -58,7 +58,7 @@ impl Client {
     /// Asks.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn ask(&mut self, line: &str) -> Result<()> {
         write_line(self.reader.get_ref(), line).map_err(|error| self.lost(error))
     }

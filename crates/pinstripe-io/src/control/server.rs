@@ -68,7 +68,7 @@ impl Control {
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path exists and
-    /// is not a socket; otherwise as the system says.
+    /// is not a socket; otherwise as reported by the system.
     pub fn bind(place: &Path) -> Result<Self> {
         remove_stale_socket(place)?;
         let told = |error| Error::io("cannot listen", place, error);

@@ -191,7 +191,7 @@ impl BufferPool {
         }
     }
 
-    /// An empty buffer, if one is there.
+    /// An empty buffer, if one is present.
     pub fn try_take(&self) -> Option<AlignedBuf> {
         self.take_from(&mut self.0.stock())
     }

@@ -78,8 +78,8 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`Kind::NotFound`], [`Kind::Exists`] as `access` wants it; [`Kind::Usage`] when it is
-    /// something else, such as a directory; [`Kind::Busy`] for a disk in use; otherwise as the
-    /// system says.
+    /// something else, such as a directory; [`Kind::Busy`] for a disk in use; otherwise as reported
+    /// by the system.
     pub fn open(path: impl AsRef<Path>, access: Access, policy: Policy) -> Result<Self> {
         let path = path.as_ref();
         let before = look(path)?;
@@ -118,7 +118,7 @@ impl FileDevice {
     /// read often stays cached. Where the file system refuses that they go through the cache.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when another file has the name by now; as the system says.
+    /// [`Kind::Changed`] when another file has the name now; as reported by the system.
     pub fn with_direct_long_writes(mut self) -> Result<Self> {
         if self.is_sink || self.policy.is_direct() {
             return Ok(self);

@@ -68,7 +68,7 @@ pub fn holder(path: &Path) -> Result<Option<Holder>> {
 /// The user of the device below a loop device, other than the loop device itself.
 ///
 /// # Errors
-/// Those of [`holder`].
+/// The errors of [`holder`].
 pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
     let tables = Tables { besides: Some(loop_device.to_owned()), ..Tables::of_system() };
     Ok(tables.holder(Whose::of(path)?))
@@ -93,7 +93,7 @@ impl FileDevice {
     /// program do. Lasts until it is closed, however the process ends.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another one has it; otherwise as the system says.
+    /// [`Kind::Busy`] when another one has it; otherwise as reported by the system.
     pub fn lock(&self) -> Result<()> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(()),

@@ -57,8 +57,8 @@ pub struct Caps {
     pub align_bytes: u32,
     /// Whether its length is given by a disk and cannot be changed.
     pub is_block_device: bool,
-    /// The device (st_dev) that a file is on, or that a block device is (st_rdev), where there is
-    /// one: devices that share it share its fate.
+    /// The device (st_dev) that a file is on, or that a block device is (st_rdev), if there is one:
+    /// devices that share it share its fate.
     pub device: Option<u64>,
 }
 
@@ -68,48 +68,48 @@ pub trait Device: Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; otherwise as the system says. What `buf` holds then is
-    /// not said.
+    /// [`Kind::Corrupt`] beyond the end; otherwise as reported by the system. What `buf` holds then
+    /// is not said.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Writes all of `bytes` at `offset`; what grows grows, with zeros in between.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] beyond the end of what cannot grow, and on a full disk; otherwise as the
-    /// system says. Any part of `bytes` may have been written then.
+    /// [`Kind::NoSpace`] beyond the end of what cannot grow, and on a full disk; otherwise as
+    /// reported by the system. Any part of `bytes` may have been written then.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Writes parts one behind the other from `offset` on, as [`write_at`](Self::write_at) would
     /// write them joined. Meant for long runs: a device may move them another way.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// The errors of [`write_at`](Self::write_at).
     fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
 
     /// Length in bytes.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     fn len(&self) -> Result<u64>;
 
     /// Cuts or extends it, with zeros.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where the length is fixed and another one; otherwise as the system
-    /// says.
+    /// [`Kind::Unsupported`] where the length is fixed and another one; otherwise as reported by
+    /// the system.
     fn set_len(&self, bytes: u64) -> Result<()>;
 
     /// Makes everything written so far survive a power cut.
     ///
     /// # Errors
-    /// As the system says; after the first failure always that one.
+    /// As reported by the system; after the first failure always that one.
     fn sync(&self) -> Result<()>;
 
     /// Announces that the bytes in `range` are not needed any more: each then reads as zero or as
     /// before.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where space cannot be given back; otherwise as the system says.
+    /// [`Kind::Unsupported`] where space cannot be given back; otherwise as reported by the system.
     fn discard(&self, range: Range<u64>) -> Result<()>;
 
     /// Its properties.
@@ -128,7 +128,7 @@ const ALIGN_BYTES: u32 = buffer::BUFFER_ALIGN as u32;
 /// [`Device::write_long_at`] of a device that gains nothing by taking the parts at once.
 ///
 /// # Errors
-/// Those of [`Device::write_at`].
+/// The errors of [`Device::write_at`].
 pub fn write_parts(device: &dyn Device, offset: u64, parts: &[&[u8]]) -> Result<()> {
     let mut at = offset;
     for part in parts {

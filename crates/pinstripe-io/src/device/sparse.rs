@@ -38,14 +38,14 @@ pub trait Sparse: Device {
     /// meanwhile counts as before or after the write.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; otherwise as the system says.
+    /// [`Kind::Corrupt`] beyond the end; otherwise as reported by the system.
     fn run(&self, range: Range<u64>) -> Result<Run>;
 
     /// Makes `range` read as zeros in a way that is faster than writing them.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] when there is no such way, and nothing was done; [`Kind::NoSpace`]
-    /// beyond the end, which does not move; otherwise as the system says.
+    /// beyond the end, which does not move; otherwise as reported by the system.
     fn zero(&self, range: Range<u64>, space: Space) -> Result<()>;
 }
 

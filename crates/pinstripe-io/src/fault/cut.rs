@@ -1,8 +1,8 @@
 //! A power cut in the middle of writing to devices, and the possible content of them afterwards.
 //!
 //! The model is a disk with a cache that is written back at any time and in any order. Synced bytes
-//! are there; of every change since then any sectors may have arrived and any others not, a change
-//! of length at once or not at all. Reads before the cut always return the newest bytes.
+//! are present; of every change since then any sectors may have arrived and any others not, a
+//! change of length at once or not at all. Reads before the cut always return the newest bytes.
 //!
 //! Changes wait in memory for a sync, so that the inner device never has bytes that might be lost.
 
@@ -77,7 +77,7 @@ impl<D: Device> CutDevice<D> {
     /// chosen by `seed`; then that is durable.
     ///
     /// # Errors
-    /// Those of the inner device.
+    /// The errors of the inner device.
     pub fn after_power_cut(&self, seed: u64) -> Result<()> {
         let mut dice = Dice::new(seed);
         for change in self.unsynced().drain(..) {

@@ -2,7 +2,7 @@
 //!
 //! [`FaultyDevice`] wraps any device and follows a [`Plan`], which has a text form for the command
 //! line; it also counts calls and bytes. [`CutDevice`] stops a device at any single step and leaves
-//! it as a power cut could. [`Faults`] is a plan at work, for whatever else is to be wrapped. All
+//! it as a power cut could. [`Faults`] is a running plan, for whatever else is to be wrapped. All
 //! are deterministic in a seed, so every finding can be reproduced. None does anything that its
 //! plan does not say.
 

@@ -1,4 +1,4 @@
-//! A plan at work: the calls that it strikes, their outcomes, and their number.
+//! A running plan: the calls that it strikes, their outcomes, and their number.
 
 #![allow(clippy::disallowed_methods, reason = "makes calls wait")]
 
@@ -39,7 +39,7 @@ impl Statistics {
     }
 }
 
-/// The plan at work.
+/// The running plan.
 pub struct Faults {
     /// What they are put before, for messages.
     pub place: PathBuf,

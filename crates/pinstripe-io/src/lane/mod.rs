@@ -169,7 +169,7 @@ impl<'a> Lane<'a> {
         self.engine
     }
 
-    /// The reason why it is not the engine that was asked for or preferred, if so.
+    /// Why the requested or preferred engine is not used, if it is not.
     pub fn refusal(&self) -> Option<&Error> {
         self.refusal.as_ref()
     }
@@ -202,7 +202,7 @@ impl<'a> Lane<'a> {
     /// Waits until everything is durable and ends the lane.
     ///
     /// # Errors
-    /// As [`barrier`](Self::barrier).
+    /// The errors of [`barrier`](Self::barrier).
     pub fn finish(self) -> Result<Traffic> {
         self.barrier().map(|()| self.traffic())
     }

@@ -24,7 +24,7 @@ pub(super) struct Write {
 /// The next step of a worker.
 pub(super) enum Job {
     Write(Write),
-    /// Makes all before it durable and says so.
+    /// Makes all earlier writes durable and reports it.
     Sync(Sender<Result<()>>),
 }
 
@@ -38,9 +38,9 @@ pub(super) enum Patience {
 pub(super) struct Queue {
     most: usize,
     state: Mutex<State>,
-    /// Told to writers: there is room, or it is over.
+    /// Told to writers: there is room, or it has ended.
     room: Condvar,
-    /// Told to workers: there is a job, or it is over.
+    /// Told to workers: there is a job, or it has ended.
     work: Condvar,
 }
 

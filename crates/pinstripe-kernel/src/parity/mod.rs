@@ -114,7 +114,7 @@ pub fn rebuild(
 /// As [`rebuild`], on a chosen level; see [`encode_at`].
 ///
 /// # Errors
-/// As [`rebuild`].
+/// The errors of [`rebuild`].
 ///
 /// # Panics
 /// As [`rebuild`].

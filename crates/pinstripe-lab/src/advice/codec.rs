@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(advised(&[auto, ("lz4", 90.0, 0.6), ("zstd:1", 80.0, 0.4)]), is("auto"));
         // As small but for next to nothing: the faster one.
         assert_eq!(advised(&[auto, ("lz4", 120.0, 0.41), ("zstd:1", 105.0, 0.4)]), is("lz4"));
-        // Faster without saving anything: what is there is not shown to be the best.
+        // Faster without saving anything: what exists is not shown to be the best.
         assert_eq!(advised(&[auto, ("raw", 120.0, 1.0)]), ("auto".to_owned(), false));
         assert_eq!(advised(&[auto, ("raw", 120.0, 1.5)]), is("auto"));
     }

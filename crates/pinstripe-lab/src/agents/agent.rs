@@ -102,7 +102,7 @@ impl Agent {
     /// An agent that listens at `HOST:PORT`; port 0 is any free one.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn bind(address: &str, token: Token, permits: Permits, program: &str) -> Result<Agent> {
         let failed = |error| Error::io("cannot listen", address, error);
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -121,7 +121,7 @@ impl Agent {
     /// Where it listens.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|error| Error::io("cannot be named", "/", error))
     }

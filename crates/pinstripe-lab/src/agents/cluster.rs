@@ -65,8 +65,8 @@ impl Coordinator {
     /// interrupt sets.
     ///
     /// # Errors
-    /// Those of [`AgentGroup::connect`] and of the case, with the name of the agent; [`Kind::Usage`] for agents
-    /// that would not measure the same.
+    /// The errors of [`AgentGroup::connect`] and of the case, with the name of the agent;
+    /// [`Kind::Usage`] for agents that would not measure the same.
     pub fn connect(
         addresses: &[String],
         token: &Token,

@@ -50,8 +50,8 @@ impl AgentGroup {
     /// Connects to all of them. `stop` is what an interrupt sets.
     ///
     /// # Errors
-    /// Those of [`Link::connect`], with the name of the agent; [`Kind::Usage`] for too many, and for one
-    /// that is named twice.
+    /// The errors of [`Link::connect`], with the name of the agent; [`Kind::Usage`] for too many,
+    /// and for one that is named twice.
     pub fn connect(
         addresses: &[String],
         token: &Token,
@@ -223,7 +223,7 @@ impl AgentGroup {
         Ok(asked)
     }
 
-    /// Waits for an answer from each that was asked and is there.
+    /// Waits for an answer from each that was asked and is present.
     fn gather(
         &mut self,
         mut open: Vec<Option<AgentRequest>>,

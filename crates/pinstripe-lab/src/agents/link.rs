@@ -37,8 +37,9 @@ impl Link {
     /// Connects to an agent, `HOST:PORT`.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] for one that does not know the token, [`Kind::Unsupported`] for one of another
-    /// version, [`Kind::Unanswered`] after [`HANDSHAKE`]; otherwise as the system says.
+    /// [`Kind::WrongKey`] for one that does not know the token, [`Kind::Unsupported`] for one of
+    /// another version, [`Kind::Unanswered`] after [`HANDSHAKE`]; otherwise as reported by the
+    /// system.
     pub fn connect(address: &str, token: &Token) -> Result<Link> {
         let failed = |error: io::Error| Error::io("cannot connect", address, error);
         let deadline = Instant::now() + HANDSHAKE;
@@ -63,7 +64,7 @@ impl Link {
     /// token.
     ///
     /// # Errors
-    /// As of [`connect`](Link::connect).
+    /// The errors of [`connect`](Link::connect).
     pub fn accept(stream: TcpStream, token: &Token, handshake: Duration) -> Result<Link> {
         Link::greet(stream, token, ConnectionEnd::Agent, Instant::now() + handshake)
     }
@@ -120,7 +121,8 @@ impl Link {
     /// Sends a message. Several threads may.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] where the other end takes nothing for a minute; as the system says.
+    /// [`Kind::Unanswered`] where the other end takes nothing for a minute; as reported by the
+    /// system.
     pub fn send(&self, payload: &[u8]) -> Result<()> {
         // Under the lock: frames are sent in the order of their numbers.
         let mut sealer = lock(&self.sealer);

@@ -84,7 +84,7 @@ pub fn merged(metric: &Metric, parts: Vec<Part>, names: &[String], doubt_s: f64)
     }
 }
 
-/// When the machines were at work, from the first beginning on.
+/// When the machines were running, from the first beginning on.
 struct Span {
     began_apart_s: f64,
     first_done_s: f64,

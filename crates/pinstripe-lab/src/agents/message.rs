@@ -26,7 +26,7 @@ const MOST_SAMPLES: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AgentRequest {
-    /// The coordinator is there.
+    /// The coordinator is alive.
     Alive,
     /// Ends the agent's work; the pending request fails.
     Stop,
@@ -99,7 +99,7 @@ pub struct Assignment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AgentReply {
-    /// The agent is there.
+    /// The agent is alive.
     Alive {
         /// Bytes moved so far.
         bytes: u64,
@@ -122,7 +122,7 @@ pub enum AgentReply {
         /// For people.
         notes: Vec<String>,
     },
-    /// The run is over.
+    /// The run has ended.
     Ran {
         /// When it began, by the agent's clock that is never set back.
         began_ns: u64,

@@ -77,7 +77,7 @@ impl Permits {
     /// The case of an assignment, where it is permitted.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if it is not permitted; those of the case's options.
+    /// [`Kind::Refused`] if it is not permitted; the errors of the case's options.
     pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
         let case = cases::find(&asked.case)?;
         if case.name == "fs" {

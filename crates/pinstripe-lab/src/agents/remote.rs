@@ -44,7 +44,7 @@ pub struct Remote {
     pub moved: (u64, u64),
     /// When it last moved anything, or was asked.
     pub moved_at: Instant,
-    /// When it last said that it is there, and had moved nothing more.
+    /// When it last reported that it is alive, without having moved more data.
     pub idle_at: Option<Instant>,
     threads: Vec<JoinHandle<()>>,
 }

@@ -27,7 +27,7 @@ use crate::run::{self, Effort, Live, Plan, Readied, VariantNo};
 
 /// The longest time in which a coordinator says nothing.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
-/// Between two messages that say that one is there.
+/// The time between two messages that report that this side is alive.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// A start that is farther away is a mistake about clocks.
 const FARTHEST_START: Duration = Duration::from_secs(60);

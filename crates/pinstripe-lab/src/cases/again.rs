@@ -347,7 +347,7 @@ mod tests {
                     "catalog" if variant.name == "view" => assert_eq!(specs.len(), 2, "{what}"),
                     _ => assert_eq!(specs.len(), 1, "{what}"),
                 }
-                // A name may say more where there are others; a way is a name for others.
+                // A name may say more if there are others; a way is a name for others.
                 let told = |all: &[Parameter]| -> Vec<Parameter> {
                     all.iter().filter(|it| it.name != "way").cloned().collect()
                 };

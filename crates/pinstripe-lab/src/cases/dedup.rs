@@ -24,16 +24,15 @@ pub static CASE: Case = Case {
     name: "dedup",
     about: "Show what dedup would save on a tree: whole files, fixed blocks, content-defined chunks",
     help: "\
-A tree is read once, nothing is written. The methods are compared: whole files that are the same by name, \
-size and content, or by content alone; blocks of a fixed length from 4 KiB to 1 MiB; and content-defined \
-chunks of such average lengths. Zeros that a sparse file does not store count as nothing, and a \
-file with several names counts once.
+Reads a tree once and writes nothing. Compares deduplication of whole files (equal by name, size and content, \
+or by content alone), of blocks of fixed length from 4 KiB to 1 MiB, and of content-defined chunks of the same \
+average lengths. Holes of sparse files are not counted, and a file with several hard links counts once.
 
-Several --tree are read each alone and then all as one: files and chunks that are in several of them are \
-then found in all. What that saves more than each alone is what a common store would.
+Several --tree are measured separately, and then together as one tree, in which equal files and chunks of \
+different trees are found as well. The difference is what a common store would save.
 
-These are counts, not times: a tree is read once, and other load cannot disturb that. Where distinct parts are \
-too many for the memory, a sample is taken, and the table says so.",
+The results are counts, not times, so other load does not disturb them. If the memory is too small for all \
+distinct parts, the result is estimated from a sample, and the table says so.",
     examples: "\
   pinstripe lab run dedup --tree /home
   pinstripe lab run dedup --tree /srv/server1 --tree /srv/server2 --tree /srv/server3

@@ -14,7 +14,7 @@ use crate::run::Live;
 /// filled first: blocks that were never written are read without the disk.
 ///
 /// # Errors
-/// [`Kind::Usage`] where it is too short; as the system says; an interrupt.
+/// [`Kind::Usage`] where it is too short; as reported by the system; an interrupt.
 pub fn area(
     path: &Path,
     starts: &[u64],
@@ -38,7 +38,7 @@ pub fn area(
 /// Refuses a device that ends before `end`.
 ///
 /// # Errors
-/// [`Kind::Usage`] where it does; as the system says.
+/// [`Kind::Usage`] where it does; as reported by the system.
 pub(crate) fn refuse_short(path: &Path, end: u64) -> Result<()> {
     let bytes = FileDevice::open(path, Access::Read, Policy::Buffered)?.len()?;
     if bytes >= end { Ok(()) } else { Err(too_short(path)) }

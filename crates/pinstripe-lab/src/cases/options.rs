@@ -27,7 +27,7 @@ pub struct CaseOption {
 /// The way to read a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueForm {
-    /// Nothing: it is there or not.
+    /// No value: the option is given or not.
     Flag,
     /// `64K`.
     Size,
@@ -132,7 +132,7 @@ impl Values {
         }
     }
 
-    /// The value as it was typed (a path absolute), where there is one.
+    /// The value as it was typed (a path absolute), if there is one.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(|it| it.last()).map(String::as_str)
     }
@@ -180,7 +180,7 @@ impl Values {
     /// A value that says itself how it is read.
     ///
     /// # Errors
-    /// Its own; [`Kind::Usage`] where there is no value.
+    /// Its own; [`Kind::Usage`] if there is no value.
     pub fn parsed<T: FromStr<Err = Error>>(&self, name: &str) -> Result<T> {
         let text = self.text(name);
         text.ok_or_else(|| Error::new(Kind::Usage, format!("--{name} has no value")))?.parse()

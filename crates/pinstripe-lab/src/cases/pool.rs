@@ -18,7 +18,7 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
     form: ValueForm::Text,
     default: Some("file"),
     about: "Read a file, or the objects of a Ceph pool: ceph:POOL, ceph:POOL/NAMESPACE",
-    more: "Objects are made in the namespace pinstripe-lab unless another one is named, and removed \
+    more: "Objects are created in the namespace pinstripe-lab unless another one is named, and removed \
            at the end. The package librados2 must be installed.",
 };
 
@@ -38,7 +38,7 @@ pub const USER: CaseOption = CaseOption {
     value: "NAME",
     form: ValueForm::Text,
     default: None,
-    about: "Name at the cluster [default: client.admin]",
+    about: "User name at the cluster [default: client.admin]",
     more: "",
 };
 

@@ -271,7 +271,7 @@ fn engine(values: &Values) -> Engine {
 /// Refuses a directory without room for this many bytes.
 ///
 /// # Errors
-/// [`Kind::NoSpace`]; otherwise as the system says.
+/// [`Kind::NoSpace`]; otherwise as reported by the system.
 pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<()> {
     let free =
         rustix::fs::statvfs(dir).map_err(|errno| Error::io("cannot be measured", dir, errno))?;
@@ -284,11 +284,11 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
     Err(error.advice("name another directory, or measure less: see the sizes in --help"))
 }
 
-/// Refuses a plan whose directories lack room for what is there at one time; those of one file system
+/// Refuses a plan whose directories lack room for what exists at one time; those of one file system
 /// share its room.
 ///
 /// # Errors
-/// [`Kind::NoSpace`]; otherwise as the system says.
+/// [`Kind::NoSpace`]; otherwise as reported by the system.
 pub fn refuse_plan_without_room(plan: &dyn Plan) -> Result<()> {
     let mut needed: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     for (dir, bytes) in plan.room() {
@@ -330,7 +330,7 @@ impl Folder {
     /// Removes it.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn remove(&self) -> Result<()> {
         remove_tree(&self.0).map_err(|error| Error::io("cannot remove", &self.0, error))
     }
@@ -339,7 +339,7 @@ impl Folder {
 /// Removes existing files.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub(crate) fn remove_files(paths: &[PathBuf]) -> Result<()> {
     for path in paths {
         match fs::remove_file(path) {

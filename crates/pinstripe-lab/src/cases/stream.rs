@@ -33,7 +33,7 @@ impl Span {
 /// Makes files and writes `span_bytes` of each sequentially, one piece of each file in turn.
 ///
 /// # Errors
-/// As the system says; an interrupt.
+/// As reported by the system; an interrupt.
 pub fn write(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<Done> {
     let mut piece = vec![0; job.pattern.block_bytes];
     job.content.fill(&mut piece, job.seed);
@@ -91,7 +91,7 @@ fn sync(path: &Path, file: &File, done: &mut Done) -> Result<()> {
 /// Reads `span_bytes` of each file sequentially, one piece of each file in turn.
 ///
 /// # Errors
-/// As the system says; an interrupt.
+/// As reported by the system; an interrupt.
 pub fn read(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<Done> {
     let mut piece = vec![0; job.pattern.block_bytes];
     let mut streams = Vec::new();
@@ -115,7 +115,7 @@ pub fn read(job: &Job, spans: &[Span], span_bytes: u64, live: &Live) -> Result<D
     Ok(course.end())
 }
 
-/// A stream under way.
+/// A stream in progress.
 struct Course<'a> {
     began: Instant,
     time: Option<Duration>,

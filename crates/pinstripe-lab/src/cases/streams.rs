@@ -16,13 +16,13 @@ pub static CASE: Case = Case {
     name: "streams",
     about: "Write many files at once, by one thread or one thread per file, with every policy",
     help: "\
-Like a recorder with many tracks: --files new files are written, one block of each in turn by one \
-thread, or each by a thread of its own; with every write policy and every engine. A figure is bytes \
-written in the time until they were durable: the sync at the end is counted in, and told apart as \
-'sync_s'; 'accepted_mb_per_s' is without it, which is what a program without a sync would call its \
-rate. A stall is a write that took more than 100 ms: what a recorder needs memory for.
+Writes like a recorder with many tracks: one thread writes a block of each of --files new files in turn, or \
+each file has its own thread. Every write policy and every engine is measured. The rate is bytes written \
+divided by the time until they were durable: it includes the sync at the end, whose time is 'sync_s'. \
+'accepted_mb_per_s' is the rate without the sync, as a program that does not sync would measure it. A stall is \
+a write that took more than 100 ms; a recorder must buffer its data in memory for this time.
 
-'buffered' fills the page cache while it can, and pays at the sync; the others wait at each write.",
+With 'buffered', writes fill the page cache and the sync takes long; with the others, each write waits.",
     examples: "\
   pinstripe lab run streams --dir /srv
   pinstripe lab run streams --files 50 --file-size 4M --block-size 256K --policies buffered,direct

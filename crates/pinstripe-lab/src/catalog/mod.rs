@@ -42,7 +42,7 @@ pub struct WriteCost {
 /// Makes an empty store, replacing anything at this path.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub fn new_store(at: &Path) -> Result<Store> {
     match remove_tree(at) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -15,7 +15,7 @@ use crate::program::{self, Ran};
 use crate::result::{Measured, Run};
 use crate::run::{Live, Outcome};
 
-/// The version of fio, where it is there.
+/// The version of fio, if it is installed.
 pub fn version() -> Option<String> {
     let found = Command::new("fio").arg("--version").stderr(Stdio::null()).output().ok()?;
     found.status.success().then(|| String::from_utf8_lossy(&found.stdout).trim().to_owned())
@@ -122,7 +122,7 @@ fn filename(paths: &[PathBuf]) -> OsString {
 /// Has fio carry out a job on files.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when it is not there, [`Kind::Io`] with its words when it fails,
+/// [`Kind::NotFound`] when it is missing, [`Kind::Io`] with its words when it fails,
 /// [`Kind::Interrupted`] after a stop.
 pub fn run(
     job: &Job,

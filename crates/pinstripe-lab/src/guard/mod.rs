@@ -83,7 +83,7 @@ pub struct OwnUsage {
 
 /// The journal and metadata that a sync may cost.
 const SYNC_BYTES: u64 = 64 << 10;
-/// A run that is over sooner is forgiven what one of this length is: one write of metadata says
+/// A run that has ended sooner is forgiven what one of this length is: one write of metadata says
 /// nothing.
 const LEAST_SECONDS: f64 = 0.25;
 /// The time in which the machine is observed to be quiet.

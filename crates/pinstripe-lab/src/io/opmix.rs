@@ -1,9 +1,9 @@
 //! Plays a load file by several clients at once, each in a directory of its own, and times every
 //! operation.
 //!
-//! An operation in progress when the time is over is awaited and counts with all of its time, so
-//! that the longest stall is never cut off. An operation that does not end as the load file says is
-//! only counted: file systems differ. Only a full or broken disk ends the replay.
+//! An operation in progress when the time has elapsed is awaited and counts with all of its time,
+//! so that the longest stall is never cut off. An operation that does not end as the load file says
+//! is only counted: file systems differ. Only a full or broken disk ends the replay.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

@@ -65,7 +65,7 @@ impl StoredFiles {
     /// Drops what the page cache holds of the packs.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn drop_cache(&self) -> Result<()> {
         for slot in &self.store.member_slots {
             let failed =
@@ -83,7 +83,7 @@ impl StoredFiles {
 /// The files of all packs of a member, which are in directories by the beginnings of their names.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub fn packs_of(member: &Path) -> std::io::Result<Vec<PathBuf>> {
     let (mut open, mut files) = (vec![member.join(Room::Packs.dir())], Vec::new());
     while let Some(directory) = open.pop() {

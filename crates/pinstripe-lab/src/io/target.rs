@@ -46,7 +46,7 @@ impl Target {
     /// Opens a file or block device.
     ///
     /// # Errors
-    /// Those of [`FileDevice::open`].
+    /// The errors of [`FileDevice::open`].
     pub fn open(path: &Path, access: Access, policy: Policy) -> Result<Self> {
         let file = Arc::new(FileDevice::open(path, access, policy)?);
         Ok(Target { device: Arc::clone(&file) as SharedDevice, start: 0, file: Some(file) })
@@ -74,7 +74,7 @@ impl Target {
     /// Waits until all that was written is durable, and says how long that took.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn sync(&self, is_full: bool) -> Result<Duration> {
         let began = Instant::now();
         if is_full && self.file.is_some() {
@@ -111,7 +111,7 @@ impl Target {
     /// Writes back what the page cache holds of it and drops it: the next read is from the disk.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn drop_cache(&self) -> Result<()> {
         self.device.sync()?;
         if self.file.is_none() {
@@ -166,7 +166,7 @@ impl Area {
     /// Makes files of `target_bytes` full of content, and opens them.
     ///
     /// # Errors
-    /// As the system says; [`Kind::Interrupted`] when it was asked to stop.
+    /// As reported by the system; [`Kind::Interrupted`] when it was asked to stop.
     pub fn make(
         paths: &[PathBuf],
         target_bytes: u64,
@@ -184,7 +184,7 @@ impl Area {
     /// Writes content everywhere, and drops it from the page cache.
     ///
     /// # Errors
-    /// As the system says; [`Kind::Interrupted`] when it was asked to stop.
+    /// As reported by the system; [`Kind::Interrupted`] when it was asked to stop.
     pub fn fill(&self, content: Content, live: &Live) -> Result<()> {
         let mut buffer = AlignedBuf::new(FILL_BYTES);
         buffer.set_len(FILL_BYTES);
@@ -210,7 +210,7 @@ impl Area {
     /// Opens files.
     ///
     /// # Errors
-    /// Those of [`Target::open`]; [`Kind::Corrupt`] for one that is too short.
+    /// The errors of [`Target::open`]; [`Kind::Corrupt`] for one that is too short.
     pub fn open(
         paths: &[PathBuf],
         target_bytes: u64,
@@ -231,7 +231,7 @@ impl Area {
     /// Parts of one target, by where they begin.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] where it is too short; as the system says.
+    /// [`Kind::Corrupt`] where it is too short; as reported by the system.
     pub fn parts(target: &Target, starts: &[u64], bytes: u64) -> Result<Self> {
         target.holds(starts.iter().max().unwrap_or(&0) + bytes)?;
         let part = |start: &u64| Target { start: *start, ..target.clone() };
@@ -241,7 +241,7 @@ impl Area {
     /// Drops what the page cache holds of all targets.
     ///
     /// # Errors
-    /// Those of [`Target::drop_cache`].
+    /// The errors of [`Target::drop_cache`].
     pub(crate) fn drop_cache(&self) -> Result<()> {
         self.targets.iter().try_for_each(Target::drop_cache)
     }

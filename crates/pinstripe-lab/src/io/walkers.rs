@@ -123,7 +123,7 @@ const DESCRIPTORS: c_int = 64;
 /// Walks by nftw(3) of the C library. Answers how many entries there are.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
     let path = CString::new(tree.as_os_str().as_bytes())
         .map_err(|_| Error::new(Kind::Usage, "is not a path").at(tree))?;
@@ -143,7 +143,7 @@ pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
 /// directories.
 ///
 /// # Errors
-/// As the system says; an interrupt.
+/// As reported by the system; an interrupt.
 pub fn make_tree(tree: &Path, directories: u64, files_of_each: u64, live: &Live) -> Result<()> {
     for number in 0..directories {
         live.check()?;

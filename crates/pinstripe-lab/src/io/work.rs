@@ -77,7 +77,7 @@ struct Shared<'a> {
     blocks: u64,
     /// The number of the next request.
     next: AtomicU64,
-    /// The time is over, or a request failed.
+    /// The time has elapsed, or a request failed.
     is_over: AtomicBool,
     failure: Mutex<Option<Error>>,
     start: Barrier,
@@ -109,7 +109,7 @@ impl Shared<'_> {
         Part { done, began, ended: Instant::now() }
     }
 
-    /// The next request with its number, until there are enough or the time is over.
+    /// The next request with its number, until there are enough or the time has elapsed.
     fn next(&self, began: Instant, now: Instant) -> Option<(u64, Request)> {
         let is_late = self.job.time.is_some_and(|time| now.duration_since(began) >= time);
         if is_late || self.is_ended() {

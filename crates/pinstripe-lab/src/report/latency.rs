@@ -65,7 +65,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// Reads and writes; where there is a rate, also from when they were due. Syncs only where there is
+/// Reads and writes; if there is a rate, also from when they were due. Syncs only if there is
 /// nothing else.
 fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
     let mut all = Vec::new();

@@ -2,11 +2,11 @@
 //! its answer first, and can be read back.
 //!
 //! Shapes: [`page`] takes results and what was measured before, and gives the text of the file,
-//! under [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` where
-//! there are several, then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`,
-//! `load`, `repeats`, `history`, `about`. Never here: an address of anything outside, a figure that the
-//! results do not hold, and anything that needs a script: the one that is here adds buttons that copy
-//! commands.
+//! under [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` if there
+//! are several, then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`, `load`,
+//! `repeats`, `history`, `about`. Never here: an address of anything outside, a figure that the
+//! results do not hold, and anything that needs a script: the one that is here adds buttons that
+//! copy commands.
 //!
 //! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it
 //! depends on how many variants there are; then the paper says so.
@@ -186,7 +186,7 @@ fn byline(all: &[Results], files: &[String]) -> Markup {
     }
 }
 
-/// One of the results; with its number where there are several.
+/// One of the results; with its number if there are several.
 fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail) -> Markup {
     let panels = panel::panels(results, at.map(across::letter).as_deref());
     let class = match results.variants.len() {

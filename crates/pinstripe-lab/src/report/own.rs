@@ -12,7 +12,7 @@ const MOST_ROWS: usize = 160;
 /// Rows, with those of the table of all variants, that paper has room for.
 const PAPER_ROWS: usize = 10;
 
-/// All tables, with their notes. On paper only where there are few rows.
+/// All tables, with their notes. On paper only if there are few rows.
 pub(super) fn show(results: &Results) -> Markup {
     let tables: Vec<Table> =
         host_tables(results).into_iter().chain(cases::tables(results)).collect();

@@ -121,7 +121,7 @@ fn rate(samples: &[Sample], kind: usize, seconds: &Scale) -> Markup {
     html! { (frame) path class={"k" (kind % plot::KINDS) " line"} d=(steps(samples, seconds, &scale, None, |it| Some(it.mb_per_s))) {} }
 }
 
-/// Bytes written to the page cache but not to the disk, and bytes on their way there.
+/// Bytes written to the page cache but not to the disk, and bytes in flight there.
 fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let mb = |bytes: Option<u64>| bytes.map(|it| it as f64 / 1e6);
     let waits = |it: &Sample| mb(it.dirty_bytes);

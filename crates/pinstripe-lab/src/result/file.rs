@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{FORMAT, Results, VERSION, page};
 
-/// Saves results under a name, in place of what is there; durable on return.
+/// Saves results under a name, in place of what exists; durable on return.
 ///
 /// # Errors
-/// As the system says; what was there stays then.
+/// As reported by the system; what was there stays then.
 pub fn save(results: &Results, path: &Path) -> Result<()> {
     let mut text = serde_json::to_vec(results)
         .map_err(|error| Error::new(Kind::Io, format!("cannot write results as JSON: {error}")))?;
@@ -21,10 +21,10 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
     put(&text, path)
 }
 
-/// Puts the text of results or of a page in a file, in place of what is there; durable on return.
+/// Puts the text of results or of a page in a file, in place of what exists; durable on return.
 ///
 /// # Errors
-/// As the system says; what was there stays then.
+/// As reported by the system; what was there stays then.
 pub fn put(text: &[u8], path: &Path) -> Result<()> {
     let name = path
         .file_name()
@@ -49,7 +49,7 @@ pub fn put(text: &[u8], path: &Path) -> Result<()> {
 /// Reads saved results, from their file or from a page that holds those of one case.
 ///
 /// # Errors
-/// Those of [`load_all`]; [`Kind::Usage`] for a page that holds several.
+/// The errors of [`load_all`]; [`Kind::Usage`] for a page that holds several.
 pub fn load(path: &Path) -> Result<Results> {
     let mut all = load_all(path)?;
     match (all.pop(), all.len()) {
@@ -78,7 +78,7 @@ pub fn load_all(path: &Path) -> Result<Vec<Results>> {
 /// Reads results from the text of a file.
 ///
 /// # Errors
-/// As [`load`].
+/// The errors of [`load`].
 pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
     let damaged = |error: serde_json::Error| {
         Error::new(Kind::Corrupt, format!("the results cannot be read: {error}"))

@@ -176,7 +176,7 @@ pub fn entries(results: &Results) -> Vec<Entry> {
 /// Appends results to the history; its directory is made.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub fn append(results: &Results, path: &Path) -> Result<()> {
     let mut text = String::new();
     for entry in entries(results) {
@@ -199,7 +199,7 @@ pub fn append(results: &Results, path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] for one that is damaged,
-/// with its number; otherwise as the system says.
+/// with its number; otherwise as reported by the system.
 pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -135,7 +135,7 @@ impl Counting {
 }
 
 impl Variant {
-    /// Judges it by another one that was measured in the same execution: round by round where there
+    /// Judges it by another one that was measured in the same execution: round by round if there
     /// are enough rounds - those that nothing disturbed, or else also those that were disturbed
     /// alike - and lot against lot otherwise.
     pub fn against(&self, baseline: &Variant) -> Verdict {

@@ -1,4 +1,4 @@
-//! The number of runs of each variant: until the answer is known, or the time is over.
+//! The number of runs of each variant: until the answer is known, or the time has elapsed.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ pub enum Until {
 /// The number of runs of each variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// The least number of valid runs of each variant, unless the time is over.
+    /// The least number of valid runs of each variant, unless the time has elapsed.
     pub min_runs: usize,
     /// The greatest number of runs of each variant.
     pub max_runs: usize,
     /// The condition for enough runs.
     pub until: Until,
-    /// When this is over, no further run is begun once every variant has been run.
+    /// When this has ended, no further run is begun once every variant has been run.
     pub budget: Duration,
     /// Runs of each variant that come first and are not kept.
     pub warm_up: usize,

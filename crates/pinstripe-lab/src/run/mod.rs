@@ -1,5 +1,5 @@
 //! A plan carried out: variants in interleaved order, again and again, each run under the guard,
-//! until the answer is narrow enough or the time is over.
+//! until the answer is narrow enough or the time has elapsed.
 //!
 //! Invariants: what was measured so far is handed out after every run, or every second where runs
 //! are shorter, and in any case at the end, so that an interrupt loses nothing; a disturbed run is
@@ -53,7 +53,7 @@ pub struct Origin {
 /// An interrupt (see [`Live`]) is not an error: the results say that they are incomplete.
 ///
 /// # Errors
-/// Those of the plan and of `each`.
+/// The errors of the plan and of `each`.
 pub fn measure(
     plan: &mut dyn Plan,
     effort: &Effort,
@@ -67,7 +67,7 @@ pub fn measure(
 /// [`measure`] by what carries out the runs: on this machine or on others.
 ///
 /// # Errors
-/// As of [`measure`].
+/// The errors of [`measure`].
 pub fn measure_by(
     runner: &mut dyn Runner,
     effort: &Effort,

@@ -95,7 +95,7 @@ pub trait Plan {
     /// Any error of the case: nothing is measured, and `clean` is called.
     fn prepare(&mut self, live: &Live) -> Result<()>;
 
-    /// Makes what the next run of a variant needs: files anew, caches dropped.
+    /// Makes what the next run of a variant needs: files again, caches dropped.
     ///
     /// # Errors
     /// Any error of the case: no further run follows; runs made so far are kept.
@@ -135,7 +135,7 @@ pub struct Outcome {
     /// The same of bytes written.
     pub beside_written_bytes: u64,
     /// The share of the requested bytes that the disk has to hold if content is compressed or
-    /// deduplicated on its way: only this part has to come from the disk.
+    /// deduplicated in flight: only this part has to come from the disk.
     pub stored_share: Option<f64>,
     /// Waits until bytes were durable.
     pub syncs: u64,

@@ -70,7 +70,7 @@ impl Station {
     /// Makes a variant ready, and waits for a quiet machine.
     ///
     /// # Errors
-    /// Those of [`Plan::ready`].
+    /// The errors of [`Plan::ready`].
     pub fn ready(
         &mut self,
         plan: &mut dyn Plan,
@@ -86,7 +86,7 @@ impl Station {
     /// before it is not part of the time.
     ///
     /// # Errors
-    /// Those of [`Plan::run`] and of `start`.
+    /// The errors of [`Plan::run`] and of `start`.
     pub fn run(
         &mut self,
         plan: &mut dyn Plan,

@@ -16,7 +16,7 @@ const SAMPLE_BYTES: u64 = 4 << 10;
 /// The offset of the first nonzero byte among those that are read.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub(super) fn written_at(device: &dyn Device, len: u64) -> Result<Option<u64>> {
     let mut buffer = vec![0; END_BYTES as usize];
     for (at, bytes) in places(len) {

@@ -35,7 +35,7 @@ impl Maker {
     /// The version that the program reports, where it reports one.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] after a stop; otherwise as the system says.
+    /// [`Kind::Interrupted`] after a stop; otherwise as reported by the system.
     pub fn version(&self, live: &Live) -> Result<Option<String>> {
         let ran = program::run(Command::new(&self.program).arg("-V"), live)?;
         let mut lines = ran.out.lines().chain(ran.err.lines()).map(str::trim);

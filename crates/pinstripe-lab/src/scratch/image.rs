@@ -35,8 +35,8 @@ impl Image {
     /// Makes one in a directory.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] where there is no room; [`Kind::Refused`] without the right to;
-    /// [`Kind::Interrupted`] after a stop; otherwise as the system says.
+    /// [`Kind::NoSpace`] if there is no room; [`Kind::Refused`] without the right to;
+    /// [`Kind::Interrupted`] after a stop; otherwise as reported by the system.
     pub fn make(dir: &Path, bytes: u64, live: &Live) -> Result<Image> {
         // First what costs nothing: much is written before the device is needed.
         let control = open(Path::new(CONTROL))?;
@@ -73,7 +73,7 @@ impl Image {
     /// Writes back and drops what the page cache holds of the file.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn settle(&self) -> Result<()> {
         settle(&self.file).map_err(|error| Error::io("cannot be made durable", &self.path, error))
     }
@@ -82,7 +82,7 @@ impl Image {
 /// Writes back and drops what the page cache holds of a file or device.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub fn settle(file: &File) -> io::Result<()> {
     file.sync_all()?;
     Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
@@ -160,7 +160,7 @@ const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 /// Sets read-only or not: a loop device keeps the setting of its last user for the next one.
 const BLKROSET: libc::Ioctl = 0x125d;
-/// It lets go of its file when it is closed for the last time.
+/// It releases its file when it is closed for the last time.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// It reads and writes past the page cache, where the file can be; otherwise this is ignored.
 const LO_FLAGS_DIRECT_IO: u32 = 16;

@@ -56,7 +56,7 @@ impl Scratch {
     /// An image in a directory.
     ///
     /// # Errors
-    /// Those of [`Image::make`].
+    /// The errors of [`Image::make`].
     pub fn image(dir: &Path, bytes: u64, live: &Live) -> Result<Scratch> {
         Ok(Scratch::Image(Image::make(dir, bytes, live)?))
     }
@@ -98,7 +98,7 @@ impl Scratch {
     /// Its length.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn bytes(&self) -> Result<u64> {
         let mut file = self.file();
         let len = file.seek(SeekFrom::End(0));
@@ -171,7 +171,7 @@ impl Scratch {
     /// Mounts its file system, with none of its data in the page cache.
     ///
     /// # Errors
-    /// Those of [`Mounted::new`].
+    /// The errors of [`Mounted::new`].
     pub fn mount(&self, candidate: &FsCandidate) -> Result<Mounted> {
         self.settle()?;
         let kind = candidate.kind;
@@ -196,7 +196,7 @@ impl Scratch {
     /// Removes every known signature from it, unless it is in use.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when it is; otherwise as the system says.
+    /// [`Kind::Busy`] when it is; otherwise as reported by the system.
     pub fn wipe(&self) -> Result<()> {
         let (file, len) = (self.alone()?, self.bytes()?);
         let failed = |error| Error::io("cannot be wiped", self.path(), error);

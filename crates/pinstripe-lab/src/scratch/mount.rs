@@ -1,7 +1,7 @@
 //! A file system mounted where no other process sees it.
 //!
 //! The mount has no place among the others (fsmount(2)): it lives as long as the descriptor of its
-//! root, and is over when that is closed, by whatever end the process meets. Files are reached
+//! root, and has ended when that is closed, by whatever end the process meets. Files are reached
 //! below that descriptor's name in `/proc`. Decision 0024.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -43,7 +43,7 @@ const ATTRIBUTES: &[(&str, MountAttrFlags)] = &[
 /// Makes sure that this user may mount at all, and this kernel can do it apart from all places.
 ///
 /// # Errors
-/// Those of [`Mounted::new`] that are of no device.
+/// The errors of [`Mounted::new`] that are of no device.
 pub fn may_mount() -> Result<()> {
     let here = Path::new("/");
     let asked = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
@@ -88,7 +88,7 @@ impl Mounted {
     /// Bytes in use, of files and of the file system itself, and bytes free for us.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn space(&self) -> Result<(u64, u64)> {
         let found = rustix::fs::fstatvfs(&self.root)
             .map_err(|errno| Error::io("cannot be examined", self.path(), errno))?;

@@ -10,8 +10,8 @@ use crate::display::{duration, figure};
 use crate::result::{ClockDifference, Host, Part, Results, Variant};
 use crate::table::{Align, Cell, Table};
 
-/// The share of the time of the last machine in which the first one has to have been at work, for the
-/// sum of rates to be what all gave.
+/// The share of the time of the last machine in which the first one has to have been running, for
+/// the sum of rates to be what all gave.
 const TOGETHER: f64 = 0.9;
 
 /// The machines, and the results of each for each variant; empty if one machine measured by itself.
@@ -120,7 +120,7 @@ pub fn clock_line(host: &Host) -> String {
     }
 }
 
-/// A line for each host that was lost, and for each variant in which not all were at work together.
+/// A line for each host that was lost, and for each variant in which not all were running together.
 pub(super) fn host_lines(results: &Results) -> Vec<String> {
     let lost = results.lost_hosts().map(|(host, why)| {
         format!(

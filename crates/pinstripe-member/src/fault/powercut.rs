@@ -100,9 +100,9 @@ impl PowerCut {
         self.steps_done() >= self.stop_at_step
     }
 
-    /// Changes the real directories to what a power cut now could leave, one of many
-    /// possibilities, chosen by `seed`. Then everything counts as durable. Drop the members
-    /// before, and open them anew after it.
+    /// Changes the real directories to what a power cut now could leave, one of many possibilities,
+    /// chosen by `seed`. Then everything counts as durable. Drop the members before, and open them
+    /// again after it.
     ///
     /// # Errors
     /// When the files of the test itself cannot be changed.

@@ -48,7 +48,7 @@ pub enum Object {
     Snapshot = 3,
     /// One way to open the store's secrets.
     KeySlot = 4,
-    /// A writer at work.
+    /// A running writer.
     Session = 5,
     /// A step of deletion.
     Gc = 6,
@@ -64,7 +64,7 @@ pub enum Object {
     SplitEnd = 11,
     /// The progress of a backup that has not ended.
     Checkpoint = 12,
-    /// A sign of life of a writer at work.
+    /// A sign of life of a running writer.
     Heartbeat = 13,
 }
 
@@ -181,12 +181,12 @@ pub fn is_of(object: Object, bytes: &[u8]) -> bool {
 /// Takes the body out of its frame, of an object that has had one version only.
 ///
 /// # Errors
-/// As [`open_version`].
+/// The errors of [`open_version`].
 pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
     open_version(object, bytes).map(|(_, body)| body)
 }
 
-/// Makes sure that the frame of an object of any kind and version is sound.
+/// Makes sure that the frame of an object of any kind and version is intact.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] when it is not.

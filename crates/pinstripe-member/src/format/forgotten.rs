@@ -53,7 +53,7 @@ impl Mark {
     /// Reads a framed mark.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; a generation of 0 is refused, since it is never put.
+    /// The errors of [`envelope::open`]; a generation of 0 is refused, since it is never put.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Forgotten, bytes)?, "mark");
         let mark = Mark {

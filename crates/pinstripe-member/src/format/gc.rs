@@ -29,7 +29,7 @@ pub struct Lists {
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DeletionStep {
-    /// No writer may begin to rely on these any more; writers at work have to say what they use.
+    /// No writer may begin to rely on these any more; running writers have to say what they use.
     Condemned(Lists),
     /// The packs of a condemnation that a session relies on.
     Ack {
@@ -42,7 +42,7 @@ pub enum DeletionStep {
     Reaping(Lists),
     /// It is deleted: a part that an absent member still has is garbage.
     Tombstone(Lists),
-    /// Takes the place of what a session would have put: that session is over.
+    /// Takes the place of what a session would have put: that session has ended.
     Void {
         /// The session.
         session: SessionId,
@@ -128,7 +128,7 @@ impl GcObject {
     /// Reads a framed object of deletion.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; lists that are out of order are refused.
+    /// The errors of [`envelope::open`]; lists that are out of order are refused.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Gc, bytes)?, "gc object");
         let store = StoreId(reader.array()?);

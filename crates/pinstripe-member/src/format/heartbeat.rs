@@ -1,4 +1,4 @@
-//! A heartbeat of a session: its writer was at work when it put this. A count, and no time.
+//! A heartbeat of a session: its writer was running when it put this. A count, and no time.
 //!
 //! Heartbeats are put once and never changed, each under a name of its own that tells session and
 //! count, so that a listing alone shows which sessions have moved on. They only keep a session from
@@ -19,7 +19,7 @@ const EVERY_SECONDS_MAX: u32 = 86_400;
 pub struct Heartbeat {
     /// The store.
     pub store: StoreId,
-    /// The session whose writer is at work.
+    /// The session whose writer is running.
     pub session: SessionId,
     /// How many heartbeats the session has put, with this one.
     pub count: u64,
@@ -47,7 +47,7 @@ impl Heartbeat {
     /// Reads a framed heartbeat.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; an interval that no writer has is refused.
+    /// The errors of [`envelope::open`]; an interval that no writer has is refused.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Heartbeat, bytes)?, "heartbeat");
         let heartbeat = Heartbeat {

@@ -95,7 +95,7 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The part that was bound so.
+/// Returns the part without its binding to the run.
 ///
 /// # Errors
 /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is of another run, or another part.

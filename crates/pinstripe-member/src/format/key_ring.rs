@@ -146,7 +146,7 @@ impl KeyRing {
     /// Reads a framed ring.
     ///
     /// # Errors
-    /// Those of [`envelope::open_version`]; [`Kind::Corrupt`] for keys in the clear.
+    /// The errors of [`envelope::open_version`]; [`Kind::Corrupt`] for keys in the clear.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "key ring");
@@ -230,7 +230,7 @@ impl KeySlot {
     /// Reads a framed slot.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; [`Kind::Corrupt`] for costs out of range.
+    /// The errors of [`envelope::open`]; [`Kind::Corrupt`] for costs out of range.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::KeySlot, bytes)?, "key slot");
         let store = StoreId(reader.array()?);

@@ -99,8 +99,8 @@ impl Keys {
     /// Decodes framed keys that are not sealed.
     ///
     /// # Errors
-    /// Those of [`envelope::open_version`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a
-    /// ring.
+    /// The errors of [`envelope::open_version`];
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a ring.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "keys object");

@@ -268,8 +268,8 @@ impl Label {
     /// Reads a framed label.
     ///
     /// # Errors
-    /// Those of [`envelope::open`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for fields
-    /// that make no sense together.
+    /// The errors of [`envelope::open`]; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt)
+    /// for fields that make no sense together.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (version, body) = envelope::open_version(Object::Label, bytes)?;
         let mut reader = Reader::new(body, "member label");

@@ -312,7 +312,7 @@ fn read_table(mut table: Reader<'_>, kind: RecordKind, raw_bytes: u32) -> Result
 /// Splits an unsealed record's bytes into head and stored bytes, both verified.
 ///
 /// # Errors
-/// Those of [`parse_clear`]; [`Kind::Locked`] for a sealed one.
+/// The errors of [`parse_clear`]; [`Kind::Locked`] for a sealed one.
 pub fn parse(bytes: &[u8]) -> Result<(RecordHead, &[u8])> {
     let clear = parse_clear(bytes)?;
     if clear.seal != Encryption::None {

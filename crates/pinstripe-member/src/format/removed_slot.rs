@@ -53,7 +53,7 @@ impl RemovedSlot {
     /// Reads a framed object.
     ///
     /// # Errors
-    /// Those of [`envelope::open`].
+    /// The errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = envelope::open(Object::RemovedSlot, bytes)?;
         let mut reader = Reader::new(body, "removed key slot");

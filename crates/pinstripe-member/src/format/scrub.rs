@@ -64,7 +64,7 @@ impl ScrubState {
     /// Reads a framed state.
     ///
     /// # Errors
-    /// Those of [`envelope::open`].
+    /// The errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Scrub, bytes)?, "scrub state");
         let (store, generation) = (StoreId(reader.array()?), reader.u64()?);

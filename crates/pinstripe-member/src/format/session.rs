@@ -1,4 +1,4 @@
-//! The session object: a writer at work, so that a collector waits for its answer before deleting.
+//! The session object: a running writer, so that a collector waits for its answer before deleting.
 //!
 //! It names the snapshots that the writer depends on and the object that it will put at the end;
 //! both may be taken from it. The identity of its process answers one question only: is it surely
@@ -20,7 +20,7 @@ byte_enum! {
         Collect = 2,
         /// It brings a forgotten snapshot back.
         Undelete = 3,
-        /// It lays packs anew over other members.
+        /// It lays packs again over other members.
         Rebalance = 4,
     }
 }
@@ -53,7 +53,7 @@ pub struct Process {
     pub started_ticks: u64,
 }
 
-/// A writer at work.
+/// A running writer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Session {
     /// The store it writes to.
@@ -87,7 +87,7 @@ pub fn id_with_heartbeats(drawn: [u8; DRAWN_BYTES]) -> SessionId {
 }
 
 impl Session {
-    /// Whether its writer puts heartbeats while it is at work: silence then means something.
+    /// Whether its writer puts heartbeats while it is running: silence then means something.
     pub fn has_heartbeats(&self) -> bool {
         let drawn = self.id.0.first_chunk::<DRAWN_BYTES>();
         drawn.is_some_and(|drawn| id_with_heartbeats(*drawn) == self.id)
@@ -110,7 +110,7 @@ impl Session {
     /// Reads a framed session.
     ///
     /// # Errors
-    /// Those of [`envelope::open`].
+    /// The errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Session, bytes)?, "session object");
         let store = StoreId(reader.array()?);

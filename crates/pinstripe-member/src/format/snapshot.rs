@@ -98,7 +98,7 @@ pub fn frame_checkpoint(
 /// framed as a snapshot.
 ///
 /// # Errors
-/// Those of [`envelope::open_version`].
+/// The errors of [`envelope::open_version`].
 pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     if envelope::is_of(Object::Snapshot, bytes) {
         return parse(bytes);
@@ -126,7 +126,7 @@ pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8
 /// Reads a framed snapshot as far as that needs no key.
 ///
 /// # Errors
-/// Those of [`envelope::open_version`].
+/// The errors of [`envelope::open_version`].
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
     let mut reader = Reader::new(body, "snapshot object");
@@ -185,7 +185,7 @@ impl Snapshot {
     /// Decodes a framed snapshot that is not sealed.
     ///
     /// # Errors
-    /// Those of [`parse`]; [`Kind::Locked`] for a sealed one.
+    /// The errors of [`parse`]; [`Kind::Locked`] for a sealed one.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match parse(bytes)?.content {
             SnapshotContent::Clear(snapshot) => Ok(*snapshot),

@@ -117,7 +117,7 @@ impl SealedCache {
     /// `bytes_max`. `tell` receives once the reason why nothing is added any more, as a full disk.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for less than 16 MiB; those of the system.
+    /// [`Kind::Usage`] for less than 16 MiB; the errors of the system.
     pub fn open(
         dir: &Path,
         bytes_max: u64,

@@ -75,8 +75,8 @@ impl Lane {
     /// Has a thread do `work`, which moves this many bytes, and waits for its result.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; those
-    /// of `work`.
+    /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; the
+    /// errors of `work`.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
         bytes: u64,

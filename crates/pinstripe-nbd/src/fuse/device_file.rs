@@ -18,7 +18,7 @@ impl DeviceFile {
     /// Writes within the length.
     ///
     /// # Errors
-    /// Those of the device; [`Kind::Refused`] where nothing may be written.
+    /// The errors of the device; [`Kind::Refused`] where nothing may be written.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.writable()?.write_at(offset, bytes)
     }
@@ -26,7 +26,7 @@ impl DeviceFile {
     /// Makes all writes durable.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn sync(&self) -> Result<()> {
         if self.is_read_only { Ok(()) } else { self.device.sync() }
     }
@@ -35,7 +35,7 @@ impl DeviceFile {
     /// of zeros; reserving space is a no-op.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for other modes; those of the device.
+    /// [`Kind::Unsupported`] for other modes; the errors of the device.
     pub fn allocate(&self, range: Range<u64>, mode: i32) -> Result<()> {
         let device = self.writable()?;
         let space = match mode & !libc::FALLOC_FL_KEEP_SIZE {

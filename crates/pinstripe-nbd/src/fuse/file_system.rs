@@ -62,7 +62,7 @@ impl FileSystem {
     /// when nothing is answered any more.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn new(
         content: DeviceFile,
         options: &MountOptions,

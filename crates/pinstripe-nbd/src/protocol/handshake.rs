@@ -69,7 +69,7 @@ pub enum Step {
     End,
 }
 
-/// A handshake under way, behind the client's flags.
+/// A handshake in progress, behind the client's flags.
 #[derive(Debug)]
 pub struct Handshake<'a> {
     exports: &'a [ExportInfo],

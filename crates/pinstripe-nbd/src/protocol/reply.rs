@@ -70,7 +70,7 @@ impl Form {
         }
     }
 
-    /// Adds the reply to a request that failed, with a text for people where there is room for one,
+    /// Adds the reply to a request that failed, with a text for people if there is room for one,
     /// and the place where a read failed, if it is known.
     pub fn error(self, out: &mut Vec<u8>, cookie: u64, number: u32, text: &str, at: Option<u64>) {
         if self == Form::Simple {

@@ -95,7 +95,7 @@ impl BlockCache {
     /// # Errors
     /// [`Kind::Exists`] for a directory with something else in it, [`Kind::Busy`] while another
     /// process uses it, [`Kind::Corrupt`] for a damaged header, [`Kind::Unsupported`] for one of
-    /// another version, [`Kind::Usage`] for less than 16 MiB; those of the system.
+    /// another version, [`Kind::Usage`] for less than 16 MiB; the errors of the system.
     pub fn open(place: &Path, bytes: u64, source: &[u8], monitor: Arc<Monitor>) -> Result<Self> {
         if bytes < BYTES_MIN {
             return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(place));

@@ -71,8 +71,8 @@ pub trait RangeSource: Send + Sync + 'static {
     /// Appends to `out` the bytes of a range that ends within the file.
     ///
     /// # Errors
-    /// [`Kind::Changed`] if the file did not have `version` during the entire read, or is gone;
-    /// those of the source.
+    /// [`Kind::Changed`] if the file did not have `version` during the entire read, or is gone; the
+    /// errors of the source.
     fn read(
         &self,
         path: &[u8],
@@ -119,7 +119,7 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The capacity of the source, or its use, in bytes and entries.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     fn totals(&self) -> Result<(u64, u64)>;
 }
 

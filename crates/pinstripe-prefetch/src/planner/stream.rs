@@ -114,7 +114,7 @@ impl Stream {
         }
     }
 
-    /// Takes the stream for granted: a program has said so.
+    /// Confirms the stream, because a program announced it.
     pub(super) fn trust(&mut self) {
         (self.next, self.last, self.is_trusted) = (1, 0, true);
     }

@@ -20,7 +20,7 @@ pub struct Bounds {
 pub enum Presence {
     /// They were there.
     Ready,
-    /// They were on their way, and the reader waits for them.
+    /// They were in flight, and the reader waits for them.
     InFlight,
     /// They were not asked for.
     Absent,
@@ -79,6 +79,6 @@ pub struct ReadCounts {
     pub wasted: u64,
     /// Records read that were planned before and there.
     pub hits: u64,
-    /// Records read that were planned before and on their way.
+    /// Records read that were planned before and in flight.
     pub stalls: u64,
 }

@@ -45,7 +45,7 @@ pub trait FetchSource: Send + Sync {
     /// Fetches a unit; may take long, and is called by many threads at once.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     fn fetch(&self, key: Self::Key) -> Result<Self::Unit>;
 
     /// The bytes that a unit takes in memory, where what was said when it was asked for is a guess.
@@ -119,7 +119,7 @@ impl<S: FetchSource> Runner<S> {
         &self.shared.source
     }
 
-    /// Whether a unit is there, on its way or neither; the state may change at once.
+    /// Whether a unit is present, in flight or neither; the state may change at once.
     pub fn found(&self, key: &S::Key) -> Presence {
         lock(&self.shared.state).found(key)
     }
@@ -127,7 +127,7 @@ impl<S: FetchSource> Runner<S> {
     /// A unit of this length, for a reader that waits for it.
     ///
     /// # Errors
-    /// Those of the source. They are not kept: the next reader asks again.
+    /// The errors of the source. They are not kept: the next reader asks again.
     pub fn get(&self, key: S::Key, bytes: u64) -> Result<Arc<S::Unit>> {
         let (cell, is_ours) = lock(&self.shared.state).demand(key, bytes);
         if is_ours {
@@ -193,7 +193,7 @@ impl<S: FetchSource> Runner<S> {
         EndOnDrop::new(self)
     }
 
-    /// Takes back units that will not be read; those that are on their way arrive, and are dropped
+    /// Takes back units that will not be read; those that are in flight arrive, and are dropped
     /// first.
     pub fn unwanted(&self, object: u64, ranges: &[Range<u64>]) {
         if !ranges.is_empty() {

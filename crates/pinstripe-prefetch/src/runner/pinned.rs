@@ -35,7 +35,7 @@ impl<'r, S: FetchSource> Pinned<'r, S> {
     /// Waits for the unit, or fetches it where no thread has begun to. It cannot outlive its pin.
     ///
     /// # Errors
-    /// Those of the source; the same for all pins that a unit has at a time.
+    /// The errors of the source; the same for all pins that a unit has at a time.
     pub fn get(&self) -> Result<PinnedUnit<'_, S::Unit>> {
         let unit = self.runner.get(self.key, self.bytes)?;
         Ok(PinnedUnit { unit, pin: PhantomData })

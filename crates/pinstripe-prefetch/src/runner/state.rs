@@ -34,7 +34,7 @@ enum Stage {
     Queued,
     /// A thread fetches it.
     Fetching,
-    /// It is there.
+    /// It is present.
     There,
 }
 
@@ -219,7 +219,8 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         None
     }
 
-    /// Charges a unit with what it takes, now that it is there; others make room where that is more.
+    /// Charges a unit with what it takes, now that it is present; others make room where that is
+    /// more.
     pub(super) fn charge(&mut self, key: &K, cell: &Arc<Cell<U>>, bytes: u64) {
         // One that is longer than the budget has it alone.
         let bytes = bytes.min(self.usage.budget);

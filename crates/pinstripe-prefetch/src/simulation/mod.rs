@@ -73,11 +73,11 @@ pub struct SimulatedRun {
     pub rate: f64,
     /// Records fetched in vain per record that the reader read.
     pub waste: f64,
-    /// Records in memory or on their way at most.
+    /// Records in memory or in flight at most.
     pub peak: usize,
 }
 
-/// Reads `pattern` record by record, each as soon as the one before is there.
+/// Reads `pattern` record by record, each as soon as the one before is present.
 pub fn run(cluster: &Cluster, pattern: &[u64], rule: &mut dyn Rule, budget: usize) -> SimulatedRun {
     let mut state = State::new(cluster);
     let mut fetched = 0u64;
@@ -129,7 +129,7 @@ struct State<'c> {
     link_free: u64,
     /// Requests by the time at which their server is done.
     served: BinaryHeap<Reverse<(u64, u64)>>,
-    /// When the answer for a record is there, once that is known.
+    /// When the answer for a record is present, once that is known.
     arrived: HashMap<u64, u64>,
     /// Requests whose answer has not reached the link yet.
     waiting: HashSet<u64>,

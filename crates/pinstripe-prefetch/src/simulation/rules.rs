@@ -70,8 +70,8 @@ impl Rule for KnownPlan<'_> {
     }
 }
 
-/// Linux's page cache (mm/readahead.c): a window that doubles while reads are in order, read
-/// anew when the reader comes to its mark. `most` records at most.
+/// Linux's page cache (mm/readahead.c): a window that doubles while reads are in order, read again
+/// when the reader comes to its mark. `most` records at most.
 pub struct Doubling {
     last: Option<u64>,
     window: u64,
@@ -141,7 +141,7 @@ impl Rule for OneStride {
 }
 
 /// mountpoint-s3: one cursor per handle; the window doubles when the reader finds its queue empty,
-/// a seek forwards of at most four records is waited out, any other seek begins anew.
+/// a seek forwards of at most four records is waited out, any other seek begins again.
 pub struct OneCursor {
     next: u64,
     window: u64,

@@ -306,7 +306,7 @@ impl AlsaPcm {
         }
     }
 
-    /// Frames that were moved; 0 where there is nothing yet.
+    /// Frames that were moved; 0 if there is nothing yet.
     fn moved(&self, code: c_long) -> Result<usize, CardTrouble> {
         match code {
             0.. => Ok(code as usize),

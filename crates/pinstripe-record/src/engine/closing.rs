@@ -8,7 +8,7 @@ use crate::take::{Summed, TakeFile, TrimmedRun};
 /// The run of a payload from `at` to its end at `whole`, read back.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub fn trimmed_run(
     file: &TakeFile,
     payload_at: u64,
@@ -27,7 +27,7 @@ pub fn trimmed_run(
 /// Gives a file its final length, tail and head, and makes them durable.
 ///
 /// The length comes first, for it frees what was reserved; a disk that is full even then has no
-/// room for cues, and the file is sound without.
+/// room for cues, and the file is intact without.
 pub fn close_file(file: &TakeFile, facts: &HeadFacts, payload: u64, cues: &[Cue]) -> Result<()> {
     let at = facts.payload_at();
     file.device().set_len(at + payload)?;

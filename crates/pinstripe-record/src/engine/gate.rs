@@ -25,7 +25,7 @@ pub enum Fate {
     Dropped,
     /// They are recorded; each span of this fate begins a file.
     Recorded,
-    /// The take is over.
+    /// The take has ended.
     Over,
 }
 
@@ -85,7 +85,7 @@ impl Gate {
         lock(&self.spans).is_armed
     }
 
-    /// The place at which the take is over, once that is known.
+    /// The place at which the take has ended, once that is known.
     pub fn end(&self) -> Option<u64> {
         let spans = lock(&self.spans);
         spans.all.last().filter(|(_, fate)| *fate == Fate::Over).map(|(from, _)| *from)
@@ -146,7 +146,7 @@ impl Spans {
             .expected(format!("{SPANS_MAX} times at most"), self.all.len()))
     }
 
-    /// A fate from a place on, up to where the take is over.
+    /// A fate from a place on, up to where the take has ended.
     fn put(&mut self, place: u64, fate: Fate) {
         let over = self.all.last().filter(|(_, fate)| *fate == Fate::Over).copied();
         if over.is_some_and(|(end, _)| place >= end) {

@@ -40,7 +40,7 @@ pub fn keep(shared: &SharedTake, lane: &Lane) -> Result<()> {
 /// is room for. The journal is left to the committer, which holds it while it waits for the disk.
 ///
 /// # Errors
-/// As [`keep`].
+/// The errors of [`keep`].
 pub(crate) fn keep_for_file(shared: &SharedTake, lane: &Lane) -> Result<()> {
     match lane.pieces().len().is_multiple_of(FILES_BETWEEN) {
         true => keep_manifest(shared, lane),

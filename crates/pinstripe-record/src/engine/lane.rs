@@ -66,7 +66,7 @@ impl Lane {
     /// Begins the journal of a directory, takes its lock.
     ///
     /// # Errors
-    /// Those of the folder.
+    /// The errors of the folder.
     pub fn new(number: u32, folder: Arc<dyn TakeFolder>, id: &str) -> Result<Self> {
         let file = folder.create(crate::take::JOURNAL)?;
         file.lock(false)?;
@@ -125,7 +125,7 @@ impl Lane {
     /// Makes the names of all files durable, if there are new ones.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn sync_names(&self) -> Result<()> {
         let count = self.pieces.lock().len();
         if count > self.named.load(Ordering::Acquire) {
@@ -138,7 +138,7 @@ impl Lane {
     /// Makes the journal durable as it is.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn commit(&self) -> Result<()> {
         self.told_journal().commit()
     }

@@ -82,7 +82,7 @@ impl Piece {
     /// when it makes a file during a take, because it has no time for that: other threads do.
     ///
     /// # Errors
-    /// Those of the folder.
+    /// The errors of the folder.
     pub fn create(
         folder: &dyn TakeFolder,
         encoders: &Arc<WorkerPool<'static>>,
@@ -138,7 +138,7 @@ impl Piece {
     /// Reserves its first space and makes that and its head durable, before anything is recorded.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn make_durable(&self) -> Result<()> {
         self.reserve_ahead();
         self.file.device().sync()

@@ -57,7 +57,7 @@ impl RollArea {
     /// Makes the file of a directory with areas of these lengths, its space reserved.
     ///
     /// # Errors
-    /// Those of the folder; [`Kind::NoSpace`] where the disk has no room for it.
+    /// The errors of the folder; [`Kind::NoSpace`] where the disk has no room for it.
     pub fn create(folder: &Arc<dyn TakeFolder>, lengths: &[u64]) -> Result<Vec<RollArea>> {
         let file = folder.create(PRE_ROLL)?;
         let mut places = Vec::with_capacity(lengths.len());
@@ -83,7 +83,7 @@ impl RollArea {
     /// Stores the bytes at a place of the stream.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn put(&mut self, place: u64, bytes: &[u8]) -> Result<()> {
         let mut place = place;
         let mut left = bytes;
@@ -101,7 +101,7 @@ impl RollArea {
     /// Stores silence for a lost run, up to the length of the pre-roll.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn put_gap(&mut self, place: u64, bytes: u64, silence: &[u8]) -> Result<()> {
         let end = place + bytes;
         let mut at = place.max(end.saturating_sub(self.bytes));

@@ -178,7 +178,7 @@ impl SharedTake {
     /// Makes the file of a copy from `start_frame` on.
     ///
     /// # Errors
-    /// Those of the folder.
+    /// The errors of the folder.
     pub(crate) fn new_piece(
         &self,
         lane: &Lane,
@@ -206,7 +206,7 @@ impl SharedTake {
     /// Makes the piece behind the first `front_bytes` of another one, in the same file.
     ///
     /// # Errors
-    /// Those of the folder.
+    /// The errors of the folder.
     pub(super) fn piece_behind(
         &self,
         lane: &Lane,

@@ -27,7 +27,7 @@ impl SlowestCommit {
         }
     }
 
-    /// Notes a commit that is over.
+    /// Notes a commit that has ended.
     pub(crate) fn note_commit(&self, stages: CommitStages) {
         let mut slowest = self.slowest.lock();
         if stages.ms > slowest.1.ms {

@@ -48,8 +48,8 @@ impl FlacDecoder {
     /// A decoder at the beginning of a file.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without libFLAC; [`Kind::Corrupt`] if the file is not FLAC; those of
-    /// the file.
+    /// [`Kind::Unsupported`] without libFLAC; [`Kind::Corrupt`] if the file is not FLAC; the errors
+    /// of the file.
     pub fn new(file: SharedDevice, shape: StreamShape) -> Result<Self> {
         let library = FlacLibrary::get()?;
         let length = file.len()?;
@@ -85,7 +85,7 @@ impl FlacDecoder {
     /// Goes back to the beginning.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn reset(&mut self) -> Result<()> {
         let source = self.source();
         source.at = 0;
@@ -100,7 +100,7 @@ impl FlacDecoder {
     /// the decoder is at its beginning then.
     ///
     /// # Errors
-    /// As of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn seek(&mut self, frame: u64) -> Result<bool> {
         self.source().payload.clear();
         // SAFETY: the decoder is initialized.
@@ -115,7 +115,7 @@ impl FlacDecoder {
     /// Decodes the next frame; false at the end.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for frames of another form; those of the file.
+    /// [`Kind::Corrupt`] for frames of another form; the errors of the file.
     pub fn step(&mut self) -> Result<bool> {
         let behind = self.range().end;
         self.source().payload.clear();

@@ -66,7 +66,7 @@ impl FlacWriter {
     /// An empty file, whose head ends at `payload_at`.
     ///
     /// # Errors
-    /// Those of the encoder.
+    /// The errors of the encoder.
     pub fn new(
         file: SharedDevice,
         shape: StreamShape,

@@ -93,7 +93,7 @@ impl AlsaInput {
     /// Opens and configures the device. `is_poly`: all of its channels in one stream.
     ///
     /// # Errors
-    /// Those of [`AlsaPcm::open`].
+    /// The errors of [`AlsaPcm::open`].
     pub(super) fn open(spec: AlsaSpec, is_poly: bool) -> Result<Self> {
         let card = AlsaPcm::open(&spec.wish, true)?;
         let (count, channels) = match is_poly {

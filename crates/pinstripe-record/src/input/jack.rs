@@ -77,8 +77,8 @@ impl JackInput {
     /// block, and the take does not begin meanwhile. `is_poly`: all of them in one stream.
     ///
     /// # Errors
-    /// Those of [`JackClient::open`]; [`Kind::NotFound`] when no port matches, [`Kind::Refused`] for
-    /// too many.
+    /// The errors of [`JackClient::open`]; [`Kind::NotFound`] when no port matches,
+    /// [`Kind::Refused`] for too many.
     pub(super) fn open(spec: JackSpec, is_poly: bool) -> Result<Self> {
         let client = Arc::new(JackClient::open("pinstripe")?);
         let own = format!("{}:", client.name());
@@ -224,7 +224,7 @@ impl RecordInput for JackInput {
         };
         let mut gone = vec![None; self.ports.len()];
         self.await_ports(feed);
-        // Before the first block is taken: a port that is not connected by now is missing from the
+        // Before the first block is taken: a port that is not connected now is missing from the
         // beginning.
         self.look((&mut gone, true), &capture, feed);
         capture.begin(self.shape, most, (producers, self.start.clone()));

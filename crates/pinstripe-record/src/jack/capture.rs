@@ -238,7 +238,7 @@ impl State {
         (ahead < frames).then_some(ahead)
     }
 
-    /// Frames until all are there.
+    /// Frames until all are present.
     fn room(&self) -> u64 {
         self.most_frames.saturating_sub(self.shared.frames.load(Ordering::Relaxed))
     }

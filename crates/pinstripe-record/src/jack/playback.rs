@@ -221,8 +221,8 @@ impl Tracks {
         frames * self.streams.len() as u64
     }
 
-    /// Hands over `wanted` frames of one stream as far as they are there. The rest is left out when it
-    /// comes, unless the stream is at its end.
+    /// Hands over `wanted` frames of one stream as far as they are present. The rest is left out
+    /// when it comes, unless the stream is at its end.
     fn give(&mut self, stream: usize, wanted: usize, buffer: Buffer<'_>) -> Given {
         let (size, width) = (self.shape.frame_bytes() as usize, self.shape.format.bytes() as usize);
         let (format, track) = (self.shape.format, &mut self.streams[stream]);

@@ -29,7 +29,7 @@ impl CardSink {
     /// Opens a device with a channel for each one of the streams.
     ///
     /// # Errors
-    /// Those of [`AlsaPcm::open`]; [`Kind::Usage`] where no samples are to be played.
+    /// The errors of [`AlsaPcm::open`]; [`Kind::Usage`] where no samples are to be played.
     pub fn open(device: String, shape: StreamShape, streams: usize) -> Result<Self> {
         if shape.format == SampleFormat::Raw {
             return Err(Error::new(Kind::Usage, "raw bytes cannot be played as sound")
@@ -76,7 +76,7 @@ impl CardSink {
     /// Makes the card ready; it begins to play when its buffer is full.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn begin(&mut self) -> Result<()> {
         self.card.begin().map_err(failure)
     }
@@ -85,7 +85,7 @@ impl CardSink {
     /// because the card had nothing to play.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn room(&mut self, frames: u64) -> Result<(bool, u64)> {
         match self.card.avail() {
             Ok(avail) => Ok((avail >= frames.min(self.buffer_frames), 0)),
@@ -97,7 +97,7 @@ impl CardSink {
     /// Frames without room are dropped.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn write(&mut self, frames: &[u8]) -> Result<u64> {
         self.convert(frames);
         let size = self.format.bytes * self.channels;

@@ -37,8 +37,8 @@ impl JackSink {
     /// Opens a client with a port for each channel of each stream.
     ///
     /// # Errors
-    /// Those of [`JackClient::open`]; [`Kind::Usage`] where the server has another rate or no samples
-    /// are to be played; [`Kind::NotFound`] where no port matches.
+    /// The errors of [`JackClient::open`]; [`Kind::Usage`] where the server has another rate or no
+    /// samples are to be played; [`Kind::NotFound`] where no port matches.
     pub fn open<'n>(
         pattern: String,
         shape: StreamShape,

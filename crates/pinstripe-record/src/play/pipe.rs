@@ -30,7 +30,7 @@ impl PipeSink {
     /// Opens a path.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn open(path: &Path) -> Result<Self> {
         match open(path) {
             Ok(file) => Ok(PipeSink::Open(file)),
@@ -42,7 +42,7 @@ impl PipeSink {
     /// Writes all bytes, without a deadline; the rest is dropped when `stop` is set.
     ///
     /// # Errors
-    /// As the system says; a reader that went away.
+    /// As reported by the system; a reader that went away.
     pub fn write(&mut self, bytes: &[u8], stop: &Stop) -> Result<()> {
         if let PipeSink::Waiting(path) = self {
             match await_reader(path, stop)? {

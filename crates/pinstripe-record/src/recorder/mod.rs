@@ -86,13 +86,13 @@ pub struct TakeOutcome {
     pub writes: u64,
 }
 
-/// Records until the inputs are at their end, `most` is over, or `stop` is set. `folders` is called
-/// after all other checks that can refuse the take.
+/// Records until the inputs are at their end, `most` has ended, or `stop` is set. `folders` is
+/// called after all other checks that can refuse the take.
 ///
 /// # Errors
 /// [`Kind::Usage`] for contradictory settings, [`Kind::Refused`] for more memory than a take may
-/// use; those of the folders before anything is recorded. A later failure is a loss in the ledger,
-/// and the rest continues.
+/// use; the errors of the folders before anything is recorded. A later failure is a loss in the
+/// ledger, and the rest continues.
 pub fn record(
     plan: &TakePlan,
     inputs: Vec<Box<dyn RecordInput>>,

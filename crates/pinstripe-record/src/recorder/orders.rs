@@ -132,7 +132,7 @@ impl RunningTake {
     /// Arms or disarms streams: `all`, a name, or numbers as in `1,4-8`.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for a stream that is not there; [`Kind::Refused`] after too many.
+    /// [`Kind::NotFound`] for a stream that is missing; [`Kind::Refused`] after too many.
     pub fn arm(&self, streams: &str, is_armed: bool) -> Result<()> {
         let names: Vec<&str> =
             self.shared.streams.iter().map(|it| it.facts.name.as_str()).collect();

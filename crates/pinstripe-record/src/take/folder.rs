@@ -33,26 +33,26 @@ pub trait TakeFolder: Send + Sync {
     /// [`sync_names`](Self::sync_names).
     ///
     /// # Errors
-    /// [`Kind::Exists`]; otherwise as the system says.
+    /// [`Kind::Exists`]; otherwise as reported by the system.
     fn create(&self, name: &str) -> Result<TakeFile>;
 
     /// Opens a file, for writing as well if `is_written`.
     ///
     /// # Errors
-    /// [`Kind::NotFound`]; otherwise as the system says.
+    /// [`Kind::NotFound`]; otherwise as reported by the system.
     fn open(&self, name: &str, is_written: bool) -> Result<TakeFile>;
 
     /// Replaces a small file or creates it: durable on return, or not done.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()>;
 
     /// Reserves this many bytes on the disk, so that the next [`replace`](Self::replace) of this
     /// file succeeds even on a full disk.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`]; otherwise as the system says.
+    /// [`Kind::NoSpace`]; otherwise as reported by the system.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<()> {
         let _ = (name, bytes);
         Ok(())
@@ -61,13 +61,13 @@ pub trait TakeFolder: Send + Sync {
     /// Reads a small file of at most `most` bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`]; [`Kind::Corrupt`] for a longer one; otherwise as the system says.
+    /// [`Kind::NotFound`]; [`Kind::Corrupt`] for a longer one; otherwise as reported by the system.
     fn read(&self, name: &str, most: u64) -> Result<Vec<u8>>;
 
     /// Makes names that were made durable.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     fn sync_names(&self) -> Result<()>;
 
     /// Names of all that is in the directory, as far as they are text and can be read.
@@ -78,7 +78,7 @@ pub trait TakeFolder: Send + Sync {
     /// Removes a file that is not needed.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where that is not possible; otherwise as the system says.
+    /// [`Kind::Unsupported`] where that is not possible; otherwise as reported by the system.
     fn remove(&self, name: &str) -> Result<()> {
         Err(Error::new(Kind::Unsupported, "files cannot be removed here").at(name))
     }
@@ -86,7 +86,7 @@ pub trait TakeFolder: Send + Sync {
     /// Removes the directory with all that is in it: of a take that never began.
     ///
     /// # Errors
-    /// As [`remove`](Self::remove).
+    /// The errors of [`remove`](Self::remove).
     fn discard(&self) -> Result<()> {
         Err(Error::new(Kind::Unsupported, "cannot be removed").at(self.path()))
     }
@@ -380,7 +380,7 @@ impl DiskFolder {
     /// Removes the directory and its contents: for takes that were made for a measurement.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn remove(self) -> Result<()> {
         self.discard()
     }

@@ -342,7 +342,7 @@ impl Journal {
     /// Cuts off the zeros that were written ahead, when no more records follow.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn finish(&mut self) -> Result<()> {
         self.commit()?;
         self.file.device().set_len(self.at)?;
@@ -363,7 +363,7 @@ impl<'a> JournalReader<'a> {
     /// From the beginning.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn new(file: &'a TakeFile) -> Result<Self> {
         let length = file.device().len()?;
         Ok(JournalReader { file, length, at: 0, number: 0, buffer: Vec::new() })
@@ -372,7 +372,7 @@ impl<'a> JournalReader<'a> {
     /// The next record; `None` at the end, or at an incomplete record.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn next_record(&mut self) -> Result<Option<JournalRecord>> {
         let mut head = [0; HEAD_BYTES];
         if self.at + HEAD_BYTES as u64 > self.length {

@@ -242,7 +242,7 @@ impl Manifest {
     /// Reads and checks the manifest of a directory.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`], [`Kind::Unsupported`]; otherwise as the system says.
+    /// [`Kind::Corrupt`], [`Kind::Unsupported`]; otherwise as reported by the system.
     pub fn load(folder: &dyn TakeFolder) -> Result<Self> {
         let bytes = folder.read(MANIFEST, MANIFEST_BYTES)?;
         Manifest::decode(&bytes).map_err(|error| error.at(folder.path().join(MANIFEST)))
@@ -294,7 +294,7 @@ impl Manifest {
     /// Writes it.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn save(&self, folder: &dyn TakeFolder) -> Result<()> {
         folder.replace(MANIFEST, &self.encode())
     }

@@ -13,8 +13,8 @@ use crate::header::FileKind;
 /// head and the length can be written, too.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for a stream that the take has not; [`Kind::Unsupported`] without libFLAC; those of
-/// the folder.
+/// [`Kind::Corrupt`] for a stream that the take has not; [`Kind::Unsupported`] without libFLAC; the
+/// errors of the folder.
 pub fn open_payload(
     folder: &dyn TakeFolder,
     manifest: &Manifest,

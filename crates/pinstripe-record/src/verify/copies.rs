@@ -1,4 +1,4 @@
-//! The severity of damage: it costs nothing if another copy of the same frames is sound.
+//! The severity of damage: it costs nothing if another copy of the same frames is intact.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -26,7 +26,7 @@ pub(super) struct Copies {
     damages: Vec<Damage>,
     /// Files whose manifest and journal disagree.
     disputed: Vec<Damage>,
-    /// By stream: what files have by their journals, and what of that is sound.
+    /// By stream: what files have by their journals, and what of that is intact.
     all: Vec<(u32, Range<u64>)>,
     sound: Vec<(u32, Range<u64>)>,
     /// Streams that a journal lists.
@@ -49,8 +49,8 @@ impl Copies {
         self.sound.extend(sound.into_iter().map(|it| (stream, it)));
     }
 
-    /// Reports damage: as a loss if no other copy is sound, otherwise as a warning. Returns whether
-    /// another copy repairs something, and whether something is lost in all copies.
+    /// Reports damage: as a loss if no other copy is intact, otherwise as a warning. Returns
+    /// whether another copy repairs something, and whether something is lost in all copies.
     pub fn tell(
         self,
         folders: &[Arc<dyn TakeFolder>],

@@ -45,7 +45,7 @@ byte_enum! {
         Data = 1,
         /// Blocks of zeros; no bytes.
         Zeros = 2,
-        /// A part of the source that was not there, which reads as zeros; no bytes.
+        /// A part of the source that was missing, which reads as zeros; no bytes.
         Hole = 3,
         /// The length of the batch that begins here.
         Batch = 4,

@@ -87,7 +87,7 @@ pub struct Head {
     pub strip_bytes: u32,
     /// Bytes of a block: a power of two.
     pub block_bytes: u32,
-    /// Bytes of the source, where it is known beforehand.
+    /// Bytes of the source, if it is known beforehand.
     pub source_bytes: Option<u64>,
     /// The start of this output's range in the source; 0 unless the layout has ranges.
     pub first_byte: u64,
@@ -237,7 +237,7 @@ impl End {
     /// Reads a page back; `None` when nothing was written there yet.
     ///
     /// # Errors
-    /// As [`Head::decode`].
+    /// The errors of [`Head::decode`].
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);

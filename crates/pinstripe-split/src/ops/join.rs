@@ -23,7 +23,7 @@ pub use crate::pipeline::join::JoinOutcome as Joined;
 /// do without them. `faults` are made on purpose, by the place of an output among `paths`.
 ///
 /// # Errors
-/// As [`Reader::open`].
+/// The errors of [`Reader::open`].
 pub fn open(
     paths: &[PathBuf],
     remote: Option<&dyn RemoteOutputs>,
@@ -58,7 +58,7 @@ pub fn open(
 /// The description that one output has of itself.
 ///
 /// # Errors
-/// As [`SplitOutput::open`]; [`Kind::NotFound`] when it is not there.
+/// The errors of [`SplitOutput::open`]; [`Kind::NotFound`] when it is missing.
 pub fn look(path: &Path, remote: Option<&dyn RemoteOutputs>) -> Result<SplitOutput> {
     let (device, plain) = open_one(path, remote, &Plan::default())?;
     SplitOutput::open(device, plain)
@@ -107,7 +107,7 @@ fn open_one(
 /// there is.
 ///
 /// # Errors
-/// [`Kind::Refused`], with the progress it made; those of [`Reader::require_enough`].
+/// [`Kind::Refused`], with the progress it made; the errors of [`Reader::require_enough`].
 pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     if best_effort {
         return Ok(());
@@ -137,8 +137,8 @@ pub struct JoinOptions {
 /// Reads a split and gives it to a target.
 ///
 /// # Errors
-/// As [`require_complete`] and [`JoinJob::run`]; [`Kind::Corrupt`] when the bytes differ from the
-/// source though every checksum holds.
+/// The errors of [`require_complete`] and [`JoinJob::run`]; [`Kind::Corrupt`] when the bytes differ
+/// from the source though every checksum holds.
 pub fn run(
     reader: &Reader,
     options: &JoinOptions,
@@ -186,7 +186,7 @@ pub struct Verified {
 /// Reads every byte of every output and compares it with its checksums.
 ///
 /// # Errors
-/// As [`run`], but losses are in the outcome.
+/// The errors of [`run`], but losses are in the outcome.
 pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Verified> {
     let options = JoinOptions { range: None, best_effort: true, workers };
     let mut verified =

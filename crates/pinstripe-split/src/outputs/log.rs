@@ -21,9 +21,9 @@ pub trait Log: Send + Sync {
     /// Appends a range to `out`, unchecked: the caller checks the frames in it.
     ///
     /// # Errors
-    /// Those of the device; [`Kind::Corrupt`] beyond the end.
+    /// The errors of the device; [`Kind::Corrupt`] beyond the end.
     fn read(&self, position: u64, bytes: usize, out: &mut Vec<u8>) -> Result<()>;
-    /// The same with every means of healing, for frames that were not sound. Bytes that parity
+    /// The same with every means of healing, for frames that were not intact. Bytes that parity
     /// cannot rebuild are returned as stored, or as zeros.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl StripedLog {
     /// outputs have rows; never longer than the longest output could hold.
     ///
     /// # Errors
-    /// Those of the outputs.
+    /// The errors of the outputs.
     pub fn new(
         sets: Sets,
         outputs: Vec<Option<SharedDevice>>,
@@ -160,7 +160,7 @@ impl StripedLog {
         self.bytes.div_ceil(self.sets.log_bytes())
     }
 
-    /// Opens a set. One without a sound trailer is read as far as its rows are there: each frame
+    /// Opens a set. One without a sound trailer is read as far as its rows are present: each frame
     /// has checksums of its own.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl StripedLog {
     /// Opens a set by a trailer, which is written when all of it is.
     ///
     /// # Errors
-    /// As [`SetReader::open`].
+    /// The errors of [`SetReader::open`].
     pub(crate) fn finished_set(&self, set: u64) -> Result<SetReader> {
         let (members, _) = self.windows(set)?;
         let id = self.sets.id(set);

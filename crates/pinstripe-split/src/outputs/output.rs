@@ -25,7 +25,7 @@ impl SplitOutput {
     /// Reads the pages.
     ///
     /// # Errors
-    /// Those of the device; [`Kind::Unsupported`] for an output of a newer version.
+    /// The errors of the device; [`Kind::Unsupported`] for an output of a newer version.
     pub fn open(device: SharedDevice, plain: Option<SharedDevice>) -> Result<Self> {
         let bytes = device.len()?;
         let page = |number: usize| {
@@ -54,7 +54,7 @@ impl SplitOutput {
         self.device.place()
     }
 
-    /// The number among the outputs of a split, by whichever page is sound and of that split.
+    /// The number among the outputs of a split, by whichever page is intact and of that split.
     pub fn number(&self, split: SplitId) -> Option<usize> {
         let head = self.head.as_ref().ok().filter(|head| head.split == split);
         let of_head = head.map(|head| head.output);
@@ -99,7 +99,7 @@ pub trait RemoteOutputs: Send + Sync {
     ///
     /// # Errors
     /// [`Kind::Usage`] for a place in an unknown form; [`Kind::Refused`] when the object there is
-    /// not an output; those of the requests.
+    /// not an output; the errors of the requests.
     fn output(&self, place: &Path) -> Result<SharedDevice>;
 }
 

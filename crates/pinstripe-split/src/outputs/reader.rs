@@ -45,8 +45,9 @@ impl Reader {
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when no output has a sound head; [`Kind::WrongMember`] for an output of
-    /// another split; [`Kind::Usage`] for the same output twice; those of the devices. More missing
-    /// outputs than parity replaces are not an error, see [`require_enough`](Self::require_enough).
+    /// another split; [`Kind::Usage`] for the same output twice; the errors of the devices. More
+    /// missing outputs than parity replaces are not an error, see
+    /// [`require_enough`](Self::require_enough).
     pub fn open(devices: Vec<(SharedDevice, Option<SharedDevice>)>) -> Result<Self> {
         let open = |(device, plain)| SplitOutput::open(device, plain);
         let opened: Vec<SplitOutput> = devices.into_iter().map(open).collect::<Result<_>>()?;

@@ -45,7 +45,7 @@ pub struct Resumed {
 ///
 /// # Errors
 /// [`Kind::Exists`] when it is complete; [`Kind::TooManyLosses`] when a batch in front of the last
-/// index cannot be read; those of the devices.
+/// index cannot be read; the errors of the devices.
 pub fn resume(outputs: &[SplitOutput], head: &Head) -> Result<Resumed> {
     if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
         return Err(Error::new(Kind::Exists, "the split is complete already")
@@ -94,7 +94,7 @@ fn striped(outputs: &[SplitOutput], head: &Head, resumed: &mut Resumed) -> Resul
     let log = StripedLog::new(sets, devices, Some(all * sets.log_bytes()))?;
     let found = scan(&log, head.tag())?;
     // The sets in front of that of an index were durable when it was written. Behind it the power
-    // may have taken anything, and parity that is not sound would be no help later.
+    // may have taken anything, and parity that is not intact would be no help later.
     let indexed = found.indexes.last().map_or(0, |index| index.start / sets.log_bytes());
     let is_sound = |set: &u64| {
         log.finished_set(*set).is_ok_and(|set| set.verify(&mut |_| {}).damage.is_empty())

@@ -19,9 +19,9 @@ pub struct Unit {
     pub lost: Vec<Range<u64>>,
     /// Parts that are zeros or holes, ascending; adjacent ones are one.
     pub zeros: Vec<Range<u64>>,
-    /// Frames were not sound at first and are now.
+    /// Frames were not intact at first and are now.
     pub is_healed: bool,
-    /// Frames are not sound, whether or not that costs a part of the source.
+    /// Frames are not intact, whether or not that costs a part of the source.
     pub is_damaged: bool,
     /// The chaining value in the batch's own frame.
     pub chaining_value: Option<[u8; 32]>,
@@ -106,7 +106,7 @@ impl UnitReader {
     /// The same for a batch whose bytes in the log were [`fetch`]ed; `None` where they could not be.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub(crate) fn read_fetched(
         &mut self,
         fetched: Option<&[u8]>,
@@ -256,7 +256,7 @@ fn add_range(list: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
-/// Fills `out` with the raw bytes of a block, if it is sound.
+/// Fills `out` with the raw bytes of a block, if it is intact.
 fn raw_block(
     frame: &Frame,
     stored: &[u8],
@@ -287,7 +287,7 @@ fn raw_block(
     Ok(())
 }
 
-/// The frames of a batch; after one that is damaged, from the next one that is sound.
+/// The frames of a batch; after one that is damaged, from the next one that is intact.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,

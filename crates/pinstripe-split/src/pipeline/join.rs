@@ -103,8 +103,7 @@ impl JoinJob<'_> {
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] at the first part that is lost, unless the job continues after
-    /// losses;
-    /// [`Kind::Usage`] for a range beyond the end; those of the target.
+    /// losses; [`Kind::Usage`] for a range beyond the end; the errors of the target.
     pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<JoinOutcome> {
         let Range { start, end } = self.range;
         if start > end || end > self.reader.source_bytes() {

@@ -48,7 +48,7 @@ impl Fake {
     /// Makes the pools, two MiB at most.
     ///
     /// # Errors
-    /// Those of [`FakeSpec::check`].
+    /// The errors of [`FakeSpec::check`].
     pub fn new(spec: FakeSpec) -> Result<Self> {
         spec.check()?;
         let seed = mix64(spec.seed.wrapping_add(GOLDEN));

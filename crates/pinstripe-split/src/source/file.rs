@@ -24,7 +24,7 @@ impl BulkFile {
     /// Takes over a descriptor of a file or block device.
     ///
     /// # Errors
-    /// Those of the system, when it does not return the length.
+    /// The errors of the system, when it does not return the length.
     pub fn new(fd: OwnedFd, place: &Path, stat: &Stat) -> Result<Self> {
         let identity = if stat.kind == FileKind::BlockDevice {
             // The end of a device is where its size says (blkdev_llseek in block/fops.c): no

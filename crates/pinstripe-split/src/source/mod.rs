@@ -59,7 +59,7 @@ pub trait ByteSource: Send + Sync {
     /// ends. `at` may be in the middle of it.
     ///
     /// # Errors
-    /// [`Kind::Io`] as the system says.
+    /// [`Kind::Io`] as reported by the system.
     fn extent(&self, at: u64) -> Result<Extent>;
 
     /// Reads from `offset` on until the buffer is full, and returns how many bytes it now has:
@@ -69,7 +69,7 @@ pub trait ByteSource: Send + Sync {
     /// # Errors
     /// [`Kind::Changed`] when it ends before its [`length`](Self::length); [`Kind::Unsupported`]
     /// when it can only be read from front to back and `offset` is not where the last reading
-    /// ended; otherwise as the system says, with the byte.
+    /// ended; otherwise as reported by the system, with the byte.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Announces that this range will be read soon. Only a hint.

@@ -90,8 +90,8 @@ impl Units {
     /// the other. After an error its piece is lost, and others may still be handed out.
     ///
     /// # Errors
-    /// Those of [`ByteSource::extent`] and [`ByteSource::read_at`]; [`Kind::Changed`] when a stream
-    /// ends within its finished part, or continues behind its former end.
+    /// The errors of [`ByteSource::extent`] and [`ByteSource::read_at`]; [`Kind::Changed`] when a
+    /// stream ends within its finished part, or continues behind its former end.
     ///
     /// # Panics
     /// When the buffer is shorter than a unit.

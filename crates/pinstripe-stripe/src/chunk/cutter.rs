@@ -58,7 +58,7 @@ impl Cutter {
     /// so that lengths of chunks say less about known content. 0 gives the cuts of plain FastCDC.
     ///
     /// # Errors
-    /// As [`Chunking::validate`].
+    /// The errors of [`Chunking::validate`].
     pub fn new(chunking: Chunking, seed: u64) -> Result<Cutter> {
         Self::with_gear(chunking, Gear::new(seed))
     }
@@ -66,7 +66,7 @@ impl Cutter {
     /// A cutter for a store: by its own gear table, or by the one that all stores share.
     ///
     /// # Errors
-    /// As [`Chunking::validate`].
+    /// The errors of [`Chunking::validate`].
     pub fn for_store(chunking: Chunking, chunker: Chunker, key: &GearKey) -> Result<Cutter> {
         match (chunker, key) {
             (Chunker::Plain, _) => Self::new(chunking, 0),

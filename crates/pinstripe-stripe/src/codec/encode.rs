@@ -100,7 +100,7 @@ impl Encoder {
     /// Appends the bytes to store for `raw` to `out`, encoded or as they are.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode).
+    /// The errors of [`encode`](Self::encode).
     pub fn append(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         let encoded = self.encode_behind(raw, out)?;
         if encoded == Encoded::Raw {

@@ -102,7 +102,7 @@ impl EncoderSet {
     /// The encoder of a codec.
     ///
     /// # Errors
-    /// Those of [`Encoder::new`].
+    /// The errors of [`Encoder::new`].
     pub fn get(&mut self, codec: Codec) -> Result<&mut Encoder> {
         let found = self.encoders.iter().position(|encoder| encoder.codec() == codec);
         let at = match found {

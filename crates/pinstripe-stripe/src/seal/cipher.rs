@@ -36,7 +36,7 @@ impl Cipher {
     /// The cipher of one run: its key follows from a master key and the run's salt.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn of_run(
         encryption: Encryption,
         master: &[u8; 32],

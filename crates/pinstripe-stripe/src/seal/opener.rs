@@ -90,7 +90,7 @@ impl Opener {
     /// Reads a snapshot object.
     ///
     /// # Errors
-    /// As [`record`](Self::record).
+    /// The errors of [`record`](Self::record).
     pub fn snapshot(&self, bytes: &[u8]) -> Result<Snapshot> {
         let parsed = parse(bytes)?;
         let context = seal_context(parsed.store, parsed.id);
@@ -100,7 +100,7 @@ impl Opener {
     /// Reads a checkpoint.
     ///
     /// # Errors
-    /// As [`record`](Self::record).
+    /// The errors of [`record`](Self::record).
     pub fn checkpoint(&self, bytes: &[u8]) -> Result<Snapshot> {
         if is_of(Object::Snapshot, bytes) {
             return self.snapshot(bytes);
@@ -129,7 +129,7 @@ impl Opener {
     /// says; bytes that are not sealed come back as they are.
     ///
     /// # Errors
-    /// As [`record`](Self::record).
+    /// The errors of [`record`](Self::record).
     pub fn blob(&self, seal: Encryption, context: &[u8], bytes: &[u8]) -> Result<Vec<u8>> {
         let mut bytes = bytes.to_vec();
         if !self.is_sealed(seal, "object")? {

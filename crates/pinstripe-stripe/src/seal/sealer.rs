@@ -114,7 +114,7 @@ impl Sealer {
     /// A whole record, of bytes that are compressed already.
     ///
     /// # Errors
-    /// As [`close`](Self::close).
+    /// The errors of [`close`](Self::close).
     pub fn record(
         &self,
         kind: RecordKind,

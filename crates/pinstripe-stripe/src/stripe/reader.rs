@@ -102,7 +102,7 @@ impl SetReader {
     /// damaged. For callers that judge strips, and for a second try after a failed read.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_agreed(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -127,10 +127,10 @@ impl SetReader {
 
     /// Opens a set that was interrupted before its trailers were written, with the rows in
     /// `layout`. Only [`read`](Self::read) works: the checksums of strips are unknown, so only the
-    /// records in a strip show whether it is sound.
+    /// records in a strip show whether it is intact.
     ///
     /// # Errors
-    /// Those of the layout.
+    /// The errors of the layout.
     pub fn unfinished(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -217,7 +217,7 @@ impl SetReader {
     /// returned are those that were written.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_verified(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<ReadReport> {
         self.read_rows(range, out, Trust::Checksum)
     }
@@ -313,12 +313,12 @@ impl SetReader {
         self.name
     }
 
-    /// The member of this number, if it is there.
+    /// The member of this number, if it is present.
     pub(super) fn member(&self, member: usize) -> Option<&dyn Member> {
         self.members.get(member)?.as_deref()
     }
 
-    /// The number of members that were given, those included that are not there.
+    /// The number of members that were given, those included that are missing.
     pub(super) fn places(&self) -> usize {
         self.members.len()
     }

@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind};
 pub enum ErasureReason {
     /// No member has this number.
     MemberMissing,
-    /// The member is there, the extent is not.
+    /// The member is present, the extent is not.
     ExtentMissing,
     /// The header is damaged, or that of another store, set or geometry.
     Header(Arc<Error>),
@@ -76,7 +76,7 @@ pub(super) fn is_lost_mark(strip: &[u8]) -> bool {
 /// The result of writing an extent with strips beyond repair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Rows whose strip is sound.
+    /// Rows whose strip is intact.
     pub sound_rows: u64,
     /// Rows whose strip was copied from a member although it does not match its checksum: records
     /// in it may be sound.
@@ -90,7 +90,7 @@ pub struct Salvaged {
 pub struct Rebuilt {
     /// The slot whose strip it is.
     pub slot: usize,
-    /// The member that should have given it, when one is there.
+    /// The member that should have given it, when one is present.
     pub member: Option<usize>,
     /// The row.
     pub row: u64,
@@ -138,7 +138,7 @@ impl fmt::Display for ExtentPart {
 pub struct ExtentDamage {
     /// The slot.
     pub slot: usize,
-    /// The member that has it, or has lost it. `None` when that may be one that is not there.
+    /// The member that has it, or has lost it. `None` when that may be one that is missing.
     pub member: Option<usize>,
     /// Which part of its extent.
     pub part: ExtentPart,

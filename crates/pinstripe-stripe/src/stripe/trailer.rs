@@ -54,7 +54,7 @@ pub(super) fn read_trailer(
 }
 
 /// Returns how many bytes of an extent's end are its trailer and footer, if these and its header
-/// are sound, and all are of this set: a host may cache them.
+/// are intact, and all are of this set: a host may cache them.
 #[must_use]
 pub fn sound_end(set: SetId, header: &[u8], end: &[u8]) -> Option<usize> {
     let header = Header::decode(header).ok()?;

@@ -72,8 +72,8 @@ impl SetReader {
     /// good, the others rebuilt. The caller seals the writer.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when a strip of this slot is
-    /// beyond repair; those of the writer.
+    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when a strip of this
+    /// slot is beyond repair; the errors of the writer.
     pub fn rebuild_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<ReadReport> {
         let mut report = ReadReport::default();
         let mut buffers = Buffers::of_all_rows();
@@ -93,7 +93,7 @@ impl SetReader {
     /// gives them, or else marked as lost. The caller decides by what is left whether to seal.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The errors of the writer.
     pub fn salvage_extent(&self, slot: usize, writer: &mut dyn ExtentWriter) -> Result<Salvaged> {
         let mut salvaged = Salvaged::default();
         let mut buffers = Buffers::of_all_rows();

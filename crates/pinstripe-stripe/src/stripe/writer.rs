@@ -83,7 +83,7 @@ impl SetWriter {
     /// Adds bytes at the end of the run.
     ///
     /// # Errors
-    /// Those of the sink; [`Kind::Usage`] beyond 64 PiB.
+    /// The errors of the sink; [`Kind::Usage`] beyond 64 PiB.
     pub fn append(&mut self, mut bytes: &[u8], sink: &mut dyn StripSink) -> Result<()> {
         if bytes.len() as u64 > LOGICAL_BYTES_MAX - self.position {
             return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));
@@ -113,7 +113,7 @@ impl SetWriter {
     /// Ends the run. `index` is the range of the record index in it; empty without an index.
     ///
     /// # Errors
-    /// Those of the sink; [`Kind::Usage`] when the index lies outside of the run.
+    /// The errors of the sink; [`Kind::Usage`] when the index lies outside of the run.
     pub fn finish(mut self, index: Range<u64>, sink: &mut dyn StripSink) -> Result<Summary> {
         if index.start > index.end || index.end > self.position {
             return Err(Error::new(Kind::Usage, "the record index lies outside of the stripe set"));

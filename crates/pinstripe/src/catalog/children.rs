@@ -48,7 +48,7 @@ impl Catalog {
     /// returns false.
     ///
     /// # Errors
-    /// When the catalog cannot be read; those of `take`.
+    /// When the catalog cannot be read; the errors of `take`.
     pub(crate) fn children(
         &self,
         series: &[Series],

@@ -1,4 +1,4 @@
-//! `history`: every version of one path, and when it was not there.
+//! `history`: every version of one path, and when it did not exist.
 
 use super::search::{FoundVersion, Series};
 use super::{Catalog, Holder, split};
@@ -7,7 +7,7 @@ use pinstripe_base::error::Result;
 /// One stretch in the life of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// The version found; `None` where it was not there although it had been before.
+    /// The version found; `None` if it no longer existed.
     pub found: Option<FoundVersion>,
     /// The snapshots of this stretch, never empty.
     pub snapshots: Vec<Holder>,

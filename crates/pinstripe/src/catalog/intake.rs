@@ -39,7 +39,7 @@ pub struct Facts {
 /// A change of one path between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It was not there before.
+    /// It did not exist before.
     Added(Vec<u8>, Facts),
     /// It has another version.
     Changed(Vec<u8>, Facts),

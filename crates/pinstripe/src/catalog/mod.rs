@@ -112,7 +112,7 @@ impl Catalog {
     /// back later rather than wait long while it is being filled.
     ///
     /// # Errors
-    /// As of [`open_existing`](Self::open_existing).
+    /// The errors of [`open_existing`](Self::open_existing).
     pub(crate) fn open_to_look(place: &Path, store: StoreId) -> Result<Self> {
         let catalog = Catalog::open_existing(place, store)?;
         schema::spare(&catalog.db).map_err(|error| catalog.failed(error))?;
@@ -171,7 +171,7 @@ impl Catalog {
         })
     }
 
-    /// Begins to change the catalog; a writer that is at work already is waited for.
+    /// Begins to change the catalog; a writer that is running already is waited for.
     ///
     /// # Errors
     /// [`Kind::Busy`] when it takes too long.

@@ -33,8 +33,8 @@ pub fn encode(places: &mut [(&[u8], i64)]) -> Vec<u8> {
 /// Shows every name of a block that `admits` lets through, with each directory that has it.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `encode` does not write; those
-/// of `show`.
+/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `encode` does not write;
+/// the errors of `show`.
 pub fn scan(
     block: &[u8],
     admits: &dyn Fn(&[u8]) -> bool,

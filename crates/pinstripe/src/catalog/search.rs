@@ -110,7 +110,7 @@ impl Catalog {
     /// Gives every version that matches to `show`, in path order within stretches of 131,072.
     ///
     /// # Errors
-    /// When the catalog cannot be read; those of `show`.
+    /// When the catalog cannot be read; the errors of `show`.
     pub fn find(
         &self,
         query: &Query,

@@ -25,7 +25,7 @@ pub enum VerbRole {
     Scrubber,
     /// A claim: it moves extents, repairs, or changes the members. One at a time.
     Mover,
-    /// A claim, and no writer may be at work: it rewrites every small object.
+    /// A claim, and no writer may be running: it rewrites every small object.
     Upgrader,
     /// A key slot, or what removes one.
     KeyEditor,

@@ -27,7 +27,7 @@ impl Carried {
     /// present member that lacks them.
     ///
     /// # Errors
-    /// As [`Store::objects`]; those of the members.
+    /// The errors of [`Store::objects`]; the errors of the members.
     pub fn gather(store: &Store) -> Result<Self> {
         let mut lasting: BTreeSet<_> = forgotten::names(store)?.into_iter().collect();
         lasting.extend(deletion::tombstone_names(store)?);
@@ -53,7 +53,7 @@ impl Carried {
     /// Writes all of it on a member that lacks it; returns how many.
     ///
     /// # Errors
-    /// Those of the member.
+    /// The errors of the member.
     pub(crate) fn put_on(&self, member: &dyn Member) -> Result<u64> {
         let mut written = 0;
         for (name, bytes) in &self.objects {
@@ -72,7 +72,7 @@ impl Carried {
     /// the other.
     ///
     /// # Errors
-    /// As [`Store::list`]; those of the members.
+    /// The errors of [`Store::list`]; the errors of the members.
     pub(crate) fn update(&self, store: &Store, new: usize) -> Result<u64> {
         let written = self.put_later(store, new)?;
         drop_marks(store, new)?;

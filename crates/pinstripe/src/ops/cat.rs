@@ -37,7 +37,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// # Errors
 /// [`Kind::NotFound`] when there is no such snapshot or path, [`Kind::Usage`] for a path that is
 /// not a file, or an offset behind its end; [`Kind::TooManyLosses`] for the first damage, since no
-/// byte may be left out, and for a path that may have been in pages which are lost; those of `out`.
+/// byte may be left out, and for a path that may have been in pages which are lost; the errors of
+/// `out`.
 pub fn run(
     store: &Store,
     options: &CatOptions<'_>,

@@ -38,7 +38,7 @@ pub fn current(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
 /// The same for a process that continues after `stop` is set.
 ///
 /// # Errors
-/// Those of [`current`]; [`Kind::Interrupted`] when it was set.
+/// The errors of [`current`]; [`Kind::Interrupted`] when it was set.
 pub(crate) fn current_unless(
     stop: &AtomicBool,
     store: &Store,
@@ -67,7 +67,7 @@ pub(crate) fn current_unless(
 /// something was shown already: the second value of `search` says so.
 ///
 /// # Errors
-/// Those of [`current`] and of `search`.
+/// The errors of [`current`] and of `search`.
 pub fn searched<T>(
     store: &Store,
     place: &Path,
@@ -88,7 +88,7 @@ pub fn searched<T>(
 /// Rebuilds the catalog from the store's snapshots.
 ///
 /// # Errors
-/// As [`current`].
+/// The errors of [`current`].
 pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
     rebuild_unless(&NEVER, store, place, monitor)
 }
@@ -96,7 +96,7 @@ pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
 /// The same for a process that continues after `stop` is set.
 ///
 /// # Errors
-/// As [`current_unless`].
+/// The errors of [`current_unless`].
 pub(crate) fn rebuild_unless(
     stop: &AtomicBool,
     store: &Store,

@@ -22,7 +22,7 @@ pub(super) struct Copies<'a> {
     pub good: Option<Vec<u8>>,
     /// The members that have other bytes or none, with the defect.
     pub unsound: Vec<(usize, &'a SharedMember, Error)>,
-    /// There are sound copies, on fewer members than have to agree.
+    /// There are intact copies, on fewer members than have to agree.
     pub are_too_few: bool,
     name: ExtentName,
 }
@@ -40,7 +40,7 @@ impl<'a> Copies<'a> {
     /// The same with what was read ahead.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_with(store: &'a Store, name: ExtentName, ahead: &mut ReadAhead) -> Result<Self> {
         Self::read_by(store, name, store.votes(), ahead)
     }
@@ -48,7 +48,7 @@ impl<'a> Copies<'a> {
     /// The same where `votes` members have to agree.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_by(
         store: &'a Store,
         name: ExtentName,
@@ -144,7 +144,7 @@ impl ReadAhead {
     /// An object of a member, once from what was read ahead.
     ///
     /// # Errors
-    /// As [`read_small`].
+    /// The errors of [`read_small`].
     pub fn read(
         &mut self,
         number: usize,

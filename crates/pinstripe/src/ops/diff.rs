@@ -51,9 +51,9 @@ pub type Show<'a> = dyn FnMut(Sort, Option<&Entry>, Option<&Entry>) -> Result<()
 /// entry as far as there is one.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot; when a tree
-/// cannot be begun; those of `show`. A page that is lost is a loss in the ledger, and the paths
-/// that it may have held are not compared.
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot; when a
+/// tree cannot be begun; the errors of `show`. A page that is lost is a loss in the ledger, and the
+/// paths that it may have held are not compared.
 pub fn run(
     store: &Store,
     old: &str,

@@ -35,7 +35,7 @@ pub struct DumpOptions<'a> {
 /// header, so that the rest of the archive can be read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or path; those of `out`.
+/// [`Kind::NotFound`] when there is no such snapshot or path; the errors of `out`.
 pub fn run(
     store: &Store,
     options: &DumpOptions<'_>,

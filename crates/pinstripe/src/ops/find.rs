@@ -11,7 +11,7 @@ use pinstripe_base::monitor::Monitor;
 /// Brings the catalog at `place` up to date and gives every version that matches to `show`.
 ///
 /// # Errors
-/// When the catalog cannot be brought up to date; those of `show`.
+/// When the catalog cannot be brought up to date; the errors of `show`.
 pub fn run(
     store: &Store,
     place: &Path,

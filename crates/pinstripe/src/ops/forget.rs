@@ -1,7 +1,7 @@
 //! `forget` and `undelete`: marking snapshots as wanted no more, and taking that back.
 //!
-//! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from
-//! being a parent. As long as its packs are there, `undelete` takes the mark back.
+//! Forgetting deletes nothing: a mark is put, and the snapshot is shown no more and kept from being
+//! a parent. As long as its packs are present, `undelete` takes the mark back.
 
 use crate::store::deletion::decide;
 use crate::store::objects::Quorum;

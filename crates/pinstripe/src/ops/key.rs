@@ -69,16 +69,16 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
 /// Adds a way to open the store.
 ///
 /// # Errors
-/// Those of [`Store::add_slot`].
+/// The errors of [`Store::add_slot`].
 pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
     store.add_slot(new).map(|slot| Slot::of(&slot))
 }
 
 /// Removes the slot of this name: the beginning of its id, or its label. One that is damaged on all
-/// members has only its id. Returns the id, and the slot where it was sound.
+/// members has only its id. Returns the id, and the slot where it was intact.
 ///
 /// # Errors
-/// [`Kind::NotFound`] and [`Kind::Usage`] when none or several have the name; those of
+/// [`Kind::NotFound`] and [`Kind::Usage`] when none or several have the name; the errors of
 /// [`Store::remove_slot`].
 pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
     store.keys()?;
@@ -106,7 +106,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
 /// Gives the store new keys, opened by this slot alone; returns it and how many slots went.
 ///
 /// # Errors
-/// Those of [`Store::rotate_keys`].
+/// The errors of [`Store::rotate_keys`].
 pub fn rotate(store: &mut Store, new: &NewSlot) -> Result<(Slot, usize)> {
     let room = store.key_room()?;
     let before = room.current().map_or(0, |(_, slots)| slots.len());

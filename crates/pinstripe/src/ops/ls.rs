@@ -12,8 +12,8 @@ use pinstripe_member::format::entry::Entry;
 /// Gives every entry at and below `path` to `show`, in path order.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot or path; those
-/// of `show`. A page that cannot be read is a loss in the ledger.
+/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot or
+/// path; the errors of `show`. A page that cannot be read is a loss in the ledger.
 pub fn run(
     store: &Store,
     snapshot: &str,

@@ -29,14 +29,14 @@ pub struct MemberStatus {
     pub packs: u64,
     /// Bytes in all rooms.
     pub stored_bytes: u64,
-    /// Bytes still free on its file system, where that is known.
+    /// Bytes still free on its file system, if that is known.
     pub free_bytes: Option<u64>,
 }
 
 /// Returns the redundancy that is left; `None` without the keys, which the index needs.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>> {
     if store.is_locked() {
         return Ok(None);

@@ -118,7 +118,7 @@ impl Mender<'_> {
     /// Does the jobs of a plan in order; `told` gets the outcome of each.
     ///
     /// # Errors
-    /// Those of `told`; [`Kind::Busy`] when the claim was ended.
+    /// The errors of `told`; [`Kind::Busy`] when the claim was ended.
     pub(super) fn mend(
         &self,
         jobs: &[Job<'_>],
@@ -172,7 +172,7 @@ impl Mender<'_> {
 /// the others rebuilt.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when strips of it are beyond repair; those of the member.
+/// [`Kind::TooManyLosses`] when strips of it are beyond repair; the errors of the member.
 pub(super) fn lay(
     reader: &SetReader,
     slot: usize,
@@ -189,7 +189,7 @@ pub(super) fn lay(
 /// existing extent would be replaced by one with less readable data.
 ///
 /// # Errors
-/// Those of the member.
+/// The errors of the member.
 pub(super) fn salvage(
     reader: &SetReader,
     slot: usize,

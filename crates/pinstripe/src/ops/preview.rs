@@ -23,9 +23,9 @@ use pinstripe_member::format::snapshot::Snapshot;
 /// The action for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// It is not there.
+    /// It is missing.
     Make,
-    /// Something else is there, or it differs in content or metadata.
+    /// Something else is present, or it differs in content or metadata.
     Change,
     /// It is as it should be.
     Keep,
@@ -45,7 +45,7 @@ pub struct ActTally {
 /// The actions of a restore, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preview {
-    /// Entries that are not there.
+    /// Entries that are missing.
     pub make: ActTally,
     /// Entries that differ; their bytes are those that differ.
     pub change: ActTally,
@@ -59,7 +59,7 @@ pub struct Preview {
 /// refuse, and reports what a restore would lose as a loss in the ledger.
 ///
 /// # Errors
-/// Those with which the restore itself would not begin; those of `show`.
+/// Those with which the restore itself would not begin; the errors of `show`.
 pub fn run(
     store: &Store,
     options: &RestoreOptions<'_>,
@@ -97,7 +97,7 @@ pub fn run(
     Ok((snapshot, preview))
 }
 
-/// A target that is not there: everything would be made.
+/// A target that does not exist: everything would be created.
 fn make_all(
     selection: &Selection<'_>,
     monitor: &Monitor,

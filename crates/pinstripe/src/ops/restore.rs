@@ -136,7 +136,7 @@ impl<'a> Selection<'a> {
     /// Requires that the snapshot has the path.
     ///
     /// # Errors
-    /// As [`first_entry`].
+    /// The errors of [`first_entry`].
     pub fn require(&self) -> Result<()> {
         if !self.below.is_empty() {
             first_entry(&mut self.all_entries()?, self.below)?;

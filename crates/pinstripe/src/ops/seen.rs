@@ -53,7 +53,7 @@ impl SeenSnapshot {
 /// The state of a store compared with what was seen of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// The snapshot is there, or none was seen yet.
+    /// The snapshot is present, or none was seen yet.
     There,
     /// It is gone, and later snapshots show that it was there when they were made.
     Removed,
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(judged(&[("/a", 6, 0)]), older(("/a", 6, 0)), "begun anew");
         // Other sources say nothing about these.
         assert_eq!(judged(&[("/a", 4, 3), ("/b", 9, 8)]), older(("/b", 9, 8)));
-        // Removed by its rules: its child is there, or those between went too.
+        // Removed by its rules: its child is present, or those between went too.
         assert_eq!(judged(&[("/a", 6, 5)]), Standing::Removed);
         assert_eq!(judged(&[("/a", 4, 3), ("/a", 9, 8)]), Standing::Removed);
         let stream = SeenSnapshot::of(&known("/s", 5, 0).snapshot);

@@ -9,7 +9,7 @@ use pinstripe_member::format::snapshot::Snapshot;
 /// All snapshots, forgotten ones too, oldest first.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     snapshots::load_all(store, monitor)
 }

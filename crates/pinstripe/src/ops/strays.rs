@@ -47,7 +47,7 @@ pub(super) struct Stray {
     pub error: Error,
     /// It could be an object of this store that too few members have.
     is_sound: bool,
-    /// It may be what a writer at work has put, or what an absent member has too.
+    /// It may be what a running writer has put, or what an absent member has too.
     needs_quiet: bool,
     /// It is whole, and was not made with the keys of this store.
     is_forged: bool,
@@ -64,7 +64,7 @@ impl Stray {
 /// the session `own` is that of this process.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
     for room in ROOMS {
@@ -197,7 +197,8 @@ struct Aside {
 /// the members meanwhile.
 ///
 /// # Errors
-/// As [`find`]; those of [`Claim::confirm`]. A stray that cannot be set aside is reported too.
+/// The errors of [`find`]; the errors of [`Claim::confirm`]. A stray that cannot be set aside is
+/// reported too.
 pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
     let strays = find(store, Some(claim.session()))?;
     let may_be_moved = !store.is_locked();

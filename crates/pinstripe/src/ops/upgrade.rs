@@ -47,8 +47,8 @@ pub struct UpgradeOutcome {
 ///
 /// # Errors
 /// [`Kind::Refused`] while a member is absent, or when there is nothing left to take back;
-/// [`Kind::Busy`] while a writer is at work or another process changes the members;
-/// [`Kind::Locked`] without the key; those of the members.
+/// [`Kind::Busy`] while a writer is running or another process changes the members;
+/// [`Kind::Locked`] without the key; the errors of the members.
 pub fn run(store: &mut Store, direction: Direction) -> Result<UpgradeOutcome> {
     store.keys()?;
     require_all(store)?;
@@ -159,7 +159,7 @@ fn refuse_writers(store: &Store) -> Result<()> {
     )))
 }
 
-/// The rooms whose objects get MACs. Sessions do not: no other writer is at work.
+/// The rooms whose objects get MACs. Sessions do not: no other writer is running.
 const ROOMS: [Room; 5] = [Room::Keys, Room::Forgotten, Room::Gc, Room::Scrub, Room::Snapshots];
 
 /// The names of all objects that may carry a MAC: not those of rings and snapshots.

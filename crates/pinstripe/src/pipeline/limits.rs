@@ -14,7 +14,7 @@ pub const PACK_BYTES: u64 = 64 * MIB;
 pub(crate) const EXTENT_ROOM_BYTES: u64 = 1 << 20;
 /// Strips that wait for the writer of a remote member, which only collects them, at most.
 pub(crate) const FAR_STRIPS_QUEUED: usize = 4;
-/// Times the queue of a near member, in bytes, that the extents of a far one may take on their way, of
+/// Times the queue of a near member, in bytes, that the extents of a far one may take in flight, of
 /// several members: of one alone as much as its queue, which is a quarter of all memory then.
 pub(crate) const LANE_SHARE: u64 = 2;
 /// Chunks in packs that no index run lists yet; at this number one is written, and their claims

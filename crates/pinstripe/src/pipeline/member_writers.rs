@@ -173,7 +173,7 @@ impl<'a> MemberWriters<'a> {
     /// Begins a stripe set over all members that take one and have not failed.
     ///
     /// # Errors
-    /// As [`geometry_over`], when too few are left.
+    /// The errors of [`geometry_over`], when too few are left.
     pub fn begin(&self, name: ExtentName) -> Result<SetMembers> {
         let (geometry, members) = self.fit()?;
         Ok(self.set_members(name, geometry, members))
@@ -183,7 +183,7 @@ impl<'a> MemberWriters<'a> {
     /// take one and have not failed.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// The errors of [`begin`](Self::begin).
     pub(crate) fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
         let (_, members) = self.fit()?;
         let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;

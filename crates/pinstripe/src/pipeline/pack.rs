@@ -78,7 +78,7 @@ pub struct SealTicket {
 /// Buffers of compressed bytes go back to `pool`.
 ///
 /// # Errors
-/// When the system has no randomness to name a pack, or too few members are left; those of the
+/// When the system has no randomness to name a pack, or too few members are left; the errors of the
 /// publisher.
 pub fn run(
     fed: &Receiver<ToPacker>,
@@ -95,7 +95,7 @@ pub fn run(
             answer => {
                 if let Some(durable) = rounds.take(answer) {
                     seal(&mut open)?;
-                    // The receiver is gone when the run is over.
+                    // The receiver is gone when the run has ended.
                     let _ = durable.send(publisher.writers.begin_barrier());
                 }
                 continue;

@@ -65,7 +65,7 @@ impl<'a> Publisher<'a> {
     /// Takes a pack that the member writers are sealing.
     ///
     /// # Errors
-    /// Those of [`publish`](Self::publish), when that is due.
+    /// The errors of [`publish`](Self::publish), when that is due.
     pub fn take(&self, pack: SealedPack) -> Result<()> {
         let due = {
             let mut sealed = lock(&self.sealed);

@@ -1,9 +1,9 @@
 //! Setting an entry's metadata, in the one order in which no step undoes an earlier one: owner
 //! (clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode, times.
 //!
-//! Invariants: works on the open entry, never on a name that may by now belong to another one;
-//! parts that cannot be set are returned; a setuid or setgid bit is never given to an owner or
-//! group for whom it was not meant.
+//! Invariants: works on the open entry, never on a name that may now belong to another one; parts
+//! that cannot be set are returned; a setuid or setgid bit is never given to an owner or group for
+//! whom it was not meant.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

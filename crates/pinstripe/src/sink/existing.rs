@@ -110,7 +110,7 @@ impl Existing {
     /// Fills `buffer` from `offset` on; false when the file ends before.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -128,8 +128,8 @@ impl Existing {
     /// Copies ranges to the same places of another file, by reference where both can share them.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when the file was changed since it was opened; otherwise as the system
-    /// says.
+    /// [`Kind::Changed`] when the file was changed since it was opened; otherwise as reported by
+    /// the system.
     pub(super) fn copy_to(&self, to: BorrowedFd<'_>, ranges: &[Range<u64>]) -> Result<()> {
         for range in ranges {
             // The inner part in whole blocks, so that it can be shared; its ends apart.

@@ -106,8 +106,8 @@ impl FileSink {
     /// it stays.
     ///
     /// # Errors
-    /// Those of the system; the file is then removed when it is dropped. Metadata that could not be
-    /// set is returned, not an error.
+    /// The errors of the system; the file is then removed when it is dropped. Metadata that could
+    /// not be set is returned, not an error.
     pub fn finish(&self) -> Result<Vec<Unset>> {
         if self.end.load(Ordering::Relaxed) < self.size_bytes {
             retry_on_intr(|| rustix::fs::ftruncate(&self.fd, self.size_bytes)).map_err(

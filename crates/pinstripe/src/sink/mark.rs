@@ -27,7 +27,7 @@ impl TreeSink {
     /// hold anything, each file is whole under its name, and no mark is needed.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system.
     pub fn begin(&self, text: &[u8]) -> Result<()> {
         if self.root.rules.overwrite {
             return Ok(());

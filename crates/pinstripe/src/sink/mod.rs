@@ -81,8 +81,8 @@ impl TreeSink {
     /// Opens the target directory, or makes it with the directories above it.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when it is not empty and may not be overwritten; otherwise as the system
-    /// says.
+    /// [`Kind::Refused`] when it is not empty and may not be overwritten; otherwise as reported by
+    /// the system.
     pub fn create(to: &Path, rules: Rules) -> Result<Self> {
         Self::create_by(Resolver::of_this_kernel(), to, rules)
     }
@@ -141,7 +141,7 @@ impl TreeSink {
     /// Opens the target directory for reading only; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Self::create`].
+    /// The errors of [`Self::create`].
     pub fn look(to: &Path, rules: Rules) -> Result<Option<Self>> {
         match rustix::fs::stat(to) {
             Err(Errno::NOENT) => Ok(None),
@@ -160,7 +160,7 @@ impl TreeSink {
     ///
     /// # Errors
     /// [`Kind::Refused`] for a path that is hostile or leads through a symlink, [`Kind::Exists`]
-    /// when something is in the way; otherwise as the system says.
+    /// when something is in the way; otherwise as reported by the system.
     pub fn make_directory(&self, path: &[u8]) -> Result<()> {
         let parent = self.root.parent(path)?;
         let attempt = "cannot create the directory";
@@ -185,7 +185,8 @@ impl TreeSink {
     /// its times, and its mode may forbid them.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. Metadata that could not be set is returned, not an error.
+    /// The errors of [`Self::make_directory`]. Metadata that could not be set is returned, not an
+    /// error.
     pub fn finish_directory(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         if !path.is_empty() {
             check_relative(path)?;
@@ -204,7 +205,7 @@ impl TreeSink {
     /// does not cost the old one.
     ///
     /// # Errors
-    /// As [`Self::make_directory`].
+    /// The errors of [`Self::make_directory`].
     pub fn create_file(
         &self,
         path: &[u8],
@@ -231,7 +232,8 @@ impl TreeSink {
     /// Makes the symlink at `path`. Its `target` is only stored: it may point anywhere.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]. Metadata that could not be set is returned, not an error.
+    /// The errors of [`Self::make_directory`]. Metadata that could not be set is returned, not an
+    /// error.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         self.make_entry("cannot create the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)
@@ -241,8 +243,9 @@ impl TreeSink {
     /// Makes the FIFO, socket or device node that `metadata` describes at `path`.
     ///
     /// # Errors
-    /// As [`Self::make_directory`]; device nodes are for root only ([`Kind::Io`], with advice);
-    /// [`Kind::Usage`] for another kind. Metadata that could not be set is returned, not an error.
+    /// The errors of [`Self::make_directory`]; device nodes are for root only ([`Kind::Io`], with
+    /// advice); [`Kind::Usage`] for another kind. Metadata that could not be set is returned, not
+    /// an error.
     pub fn special(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         let kind = match metadata.kind {
             FileKind::Fifo => FileType::Fifo,
@@ -271,7 +274,8 @@ impl TreeSink {
     /// Makes `new` another name of `existing`, which was restored before it.
     ///
     /// # Errors
-    /// As [`Self::make_directory`], for either path; [`Kind::Refused`] when both are one.
+    /// The errors of [`Self::make_directory`], for either path; [`Kind::Refused`] when both are
+    /// one.
     pub fn hard_link(&self, existing: &[u8], new: &[u8]) -> Result<()> {
         if existing == new {
             return Err(Error::new(Kind::Refused, "a name cannot link to itself").at(shown(new)));

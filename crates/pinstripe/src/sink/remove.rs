@@ -48,10 +48,10 @@ pub(crate) struct Strangers {
 }
 
 impl TreeSink {
-    /// The strangers in the directory at `path`; none when it is not there, or is a member.
+    /// The strangers in the directory at `path`; none when it is missing, or is a member.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub(crate) fn strangers(&self, path: &[u8], wanted: &WantedNames) -> Result<Strangers> {
         let root = &self.root;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;

@@ -34,7 +34,7 @@ pub(super) struct Root {
     pub(super) named: Vec<Vec<u8>>,
     /// Directories that were emptied and removed because something else takes their place.
     pub(super) cleared: Mutex<RemovedCount>,
-    /// The target was not there before.
+    /// The target did not exist before.
     pub(super) is_new: bool,
     /// The owner and group of files made by this process, in the common case.
     pub(super) owner: (u32, u32),

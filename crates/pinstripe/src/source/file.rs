@@ -117,7 +117,7 @@ impl SourceFile {
     /// Fewer than asked for means that the file ended there.
     ///
     /// # Errors
-    /// Those of the system, with the file and the offset.
+    /// The errors of the system, with the file and the offset.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -147,7 +147,7 @@ impl SourceFile {
     /// removal of its name counts as well, since it moves ctime.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system.
     pub fn changed_since(&self, stat: &Stat) -> Result<bool> {
         let now = stat_of(self.fd.as_fd(), &self.path)?;
         let facts = |stat: &Stat| (stat.size_bytes, stat.mtime, stat.ctime);

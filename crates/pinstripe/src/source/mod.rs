@@ -32,7 +32,7 @@ pub use xattr::{Xattrs, xattrs_at, xattrs_of};
 /// The file system's root: what the paths of a backup are relative to.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub(crate) fn open_root() -> Result<OwnedFd> {
     open_directory(Path::new("/"))
 }
@@ -40,7 +40,7 @@ pub(crate) fn open_root() -> Result<OwnedFd> {
 /// A directory to read below.
 ///
 /// # Errors
-/// As the system says.
+/// As reported by the system.
 pub fn open_directory(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty())
@@ -50,7 +50,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
 /// The present metadata of the entry at `path`.
 ///
 /// # Errors
-/// As [`read_link`].
+/// The errors of [`read_link`].
 pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     check_relative(path)?;
     pinstripe_member::stat_of(open_entry(root, path)?.as_fd(), path)
@@ -60,7 +60,7 @@ pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
 ///
 /// # Errors
 /// [`Kind::Changed`] when there is no symlink any more, [`Kind::Refused`] for a path that is not
-/// clean and relative, otherwise as the system says.
+/// clean and relative, otherwise as reported by the system.
 pub fn read_link(root: BorrowedFd<'_>, path: &[u8]) -> Result<Vec<u8>> {
     check_relative(path)?;
     let link = open_entry(root, path)?;

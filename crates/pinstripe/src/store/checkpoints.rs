@@ -59,7 +59,7 @@ pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<V
 /// unreadable checkpoint is reported as a warning.
 ///
 /// # Errors
-/// As [`Store::list`].
+/// The errors of [`Store::list`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapshot)>> {
     let mut found = Vec::new();
     for id in store.list(Room::Checkpoints)?.into_keys() {

@@ -47,7 +47,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process has it, or had it since this store was opened and
-    /// changed the table; [`Kind::Unsupported`] for a session of a newer version; those of the
+    /// changed the table; [`Kind::Unsupported`] for a session of a newer version; the errors of the
     /// members, when too few take it.
     pub fn claim(&self) -> Result<Claim> {
         let session = Session {
@@ -150,7 +150,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         for member in &self.members {
-            // A claim that cannot be removed now is over when this process ends.
+            // A claim that cannot be removed now has ended when this process ends.
             let _ = member.delete(self.name).and_then(|()| member.sync());
         }
     }

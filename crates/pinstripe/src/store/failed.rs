@@ -39,8 +39,8 @@ impl Store {
     /// from then on, like one that no longer answers.
     ///
     /// # Errors
-    /// The member's own, when it did not fail as a disk does, or when more members are out by now
-    /// than parity replaces.
+    /// The member's own, when it did not fail as a disk does, or when more members are out now than
+    /// parity replaces.
     pub(crate) fn or_without(&self, member: &SharedMember, done: Result<()>) -> Result<()> {
         let error = match done {
             Err(error) if matches!(error.kind(), Kind::Io | Kind::Unanswered) => error,

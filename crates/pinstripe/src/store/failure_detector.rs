@@ -36,7 +36,7 @@ pub struct PulseSighting {
 /// The heartbeats of a session at one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pulse {
-    /// The number of its heartbeats; none before the first interval is over.
+    /// The number of its heartbeats; none before the first interval has elapsed.
     pub count: u64,
     /// The interval at which its writer puts them.
     pub every: Duration,
@@ -73,7 +73,7 @@ impl FailureDetector {
         self.timeout
     }
 
-    /// Forgets a session that is over.
+    /// Forgets a session that has ended.
     pub(crate) fn forget(&self, session: SessionId) {
         self.sightings.lock().retain(|it| it.session != session);
     }
@@ -157,7 +157,7 @@ mod tests {
         looks(&detector, &[(100, pulse(3))]);
         let next = || FailureDetector::new(Duration::from_secs(3600), detector.sightings(), now);
         assert_eq!(looks(&next(), &[(3700, pulse(3))]), [true]);
-        // This machine was started anew.
+        // This machine was started again.
         assert_eq!(looks(&next(), &[(50, pulse(3)), (3000, pulse(3))]), [false, false]);
         NOW.set(0);
         assert!(detector.observe(&[]).is_empty());

@@ -67,7 +67,7 @@ impl Marks {
 /// counts on one member, and a mark *forgotten* by votes or by a list of what is being deleted.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
@@ -102,7 +102,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
 /// of marks without a sound copy.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
@@ -141,7 +141,7 @@ pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> M
 /// Puts a mark.
 ///
 /// # Errors
-/// [`Kind::Exists`] when its session was ended from outside; those of the members.
+/// [`Kind::Exists`] when its session was ended from outside; the errors of the members.
 pub fn put(store: &Store, mark: &Mark) -> Result<()> {
     store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Quorum::Backup)
 }

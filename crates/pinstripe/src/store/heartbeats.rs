@@ -30,10 +30,10 @@ fn name(session: SessionId, count: u64) -> ExtentName {
 }
 
 /// Puts the heartbeat of this count, and removes the one before. A key that may not delete leaves
-/// them all; a gc removes them when the session is over.
+/// them all; a gc removes them when the session has ended.
 ///
 /// # Errors
-/// Those of the members, when too few took it.
+/// The errors of the members, when too few took it.
 pub(crate) fn put(store: &Store, session: SessionId, count: u64, every: Duration) -> Result<()> {
     debug_assert!(count > 0, "heartbeats count from 1");
     let every_seconds = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
@@ -54,7 +54,7 @@ pub(crate) fn remove(store: &Store, session: SessionId, count: u64) {
 /// Returns the newest heartbeat of each of these sessions, or `None` where it cannot be read.
 ///
 /// # Errors
-/// As [`Store::names`].
+/// The errors of [`Store::names`].
 pub(crate) fn pulses(
     store: &Store,
     sessions: &[Session],
@@ -108,7 +108,7 @@ fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<H
 /// Removes what is in the room and belongs to no session that there is.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(crate) fn remove_others(store: &Store) -> Result<()> {
     // In this order: a session is put before its heartbeats.
     let names = store.names(Room::Heartbeats, Quorum::Deletion)?;

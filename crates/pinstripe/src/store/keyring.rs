@@ -1,9 +1,9 @@
 //! Key rings and slots on the members: opening them, and changing them.
 //!
 //! Invariants: a slot is put before the ring it belongs to, and counts only once that ring is
-//! there; a ring's name follows from its generation, so of two concurrent rotations one wins. A
-//! slot is removed by a removal object, and deleted once that object is on every member. Nothing
-//! is sealed, and no label is written, before the current ring and its slots are on every present
+//! present; a ring's name follows from its generation, so of two concurrent rotations one wins. A
+//! slot is removed by a removal object, and deleted once that object is on every member. Nothing is
+//! sealed, and no label is written, before the current ring and its slots are on every present
 //! member. Only a process that has opened a ring deletes earlier rings, or any slot: a newer ring
 //! that one member claims deletes nothing.
 
@@ -69,7 +69,7 @@ impl Store {
     /// Names of the key objects that every member must have.
     ///
     /// # Errors
-    /// As [`key_room`](Self::key_room).
+    /// The errors of [`key_room`](Self::key_room).
     pub fn key_names(&self) -> Result<Vec<ExtentName>> {
         if self.config.encryption == Encryption::None {
             return Ok(vec![keys_name(&self.config)]);
@@ -83,7 +83,7 @@ impl Store {
     /// is sealed now can be opened as long as it can be read.
     ///
     /// # Errors
-    /// Those of the members, when more of them fail than parity replaces.
+    /// The errors of the members, when more of them fail than parity replaces.
     pub(crate) fn spread_keys(&self) -> Result<()> {
         self.spread_current(true)
     }
@@ -92,7 +92,7 @@ impl Store {
     /// repair damaged ones.
     ///
     /// # Errors
-    /// As [`spread_keys`](Self::spread_keys).
+    /// The errors of [`spread_keys`](Self::spread_keys).
     pub(super) fn spread_missing_keys(&self) -> Result<()> {
         self.spread_current(false)
     }
@@ -133,7 +133,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
-    /// since then; those of the members.
+    /// since then; the errors of the members.
     pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
         let (unlocked, room) = self.current_ring()?;
         let (ring, _) = room.current().ok_or_else(locked)?;
@@ -153,7 +153,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::NotFound`] when there is no such slot, [`Kind::Refused`] for the last one and while
-    /// members are absent, [`Kind::Busy`] when another removal was first; those of the members.
+    /// members are absent, [`Kind::Busy`] when another removal was first; the errors of the
+    /// members.
     pub(crate) fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
         self.refuse_absent("it would keep the removed slot")?;
         let room = self.key_room()?;
@@ -202,7 +203,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Refused`] while members are absent, [`Kind::Busy`] when another rotation was first;
-    /// those of the members.
+    /// the errors of the members.
     pub(crate) fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
         self.refuse_absent("its old keys would not be replaced")?;
         // Held to the end: nothing may move, mend or change members during a rotation.
@@ -329,7 +330,7 @@ impl Store {
     /// reached are spread.
     ///
     /// # Errors
-    /// Those of the members.
+    /// The errors of the members.
     pub(crate) fn remove_stale_keys(&self) -> Result<()> {
         if self.config.encryption == Encryption::None {
             return Ok(());

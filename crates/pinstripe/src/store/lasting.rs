@@ -12,7 +12,7 @@ impl Store {
     /// those that come and go with a process.
     ///
     /// # Errors
-    /// As [`Store::list`].
+    /// The errors of [`Store::list`].
     pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
         let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());

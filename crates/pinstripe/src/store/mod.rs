@@ -65,7 +65,7 @@ pub struct MemberSlot {
     pub row: Option<MemberRow>,
     /// The directory where it is, or was last seen.
     pub place: PathBuf,
-    /// The member, if it is there.
+    /// The member, if it is present.
     pub member: Option<SharedMember>,
     /// Why it is absent.
     pub absence: Option<Error>,
@@ -208,7 +208,7 @@ impl Store {
     /// Opens a stripe set for a judgement on its extents, by the trailer that most members have.
     ///
     /// # Errors
-    /// As [`SetReader::open_agreed`].
+    /// The errors of [`SetReader::open_agreed`].
     pub(crate) fn open_to_judge(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
         self.open_agreed(&self.members(), name, set)
     }
@@ -216,7 +216,7 @@ impl Store {
     /// The same of what has moved to newcomers, too.
     ///
     /// # Errors
-    /// As [`SetReader::open_agreed`].
+    /// The errors of [`SetReader::open_agreed`].
     pub(crate) fn open_to_check(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
         self.open_agreed(&self.members_to_read(), name, set)
     }
@@ -342,7 +342,7 @@ impl Store {
     /// The geometry of a new stripe set: over all members that take one.
     ///
     /// # Errors
-    /// As [`geometry_over`].
+    /// The errors of [`geometry_over`].
     pub fn geometry(&self) -> Result<Geometry> {
         geometry_over(&self.config, self.takers().iter().flatten().count())
     }
@@ -447,7 +447,7 @@ impl Store {
 /// Reads a small object from one member.
 ///
 /// # Errors
-/// Those of the member; [`Kind::Corrupt`] when it is longer than a small object can be.
+/// The errors of the member; [`Kind::Corrupt`] when it is longer than a small object can be.
 pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
     member.read_whole(&[name], OBJECT_MAX_BYTES).pop().expect("one was asked for")
 }
@@ -456,7 +456,7 @@ pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
 /// durable.
 ///
 /// # Errors
-/// Those of the member.
+/// The errors of the member.
 pub(crate) fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let mut writer = member.create(name, Replace::Allowed)?;
     writer.append(bytes)?;

@@ -72,7 +72,7 @@ impl Store {
     /// Whether members have joined since this process opened the store, met now or before.
     ///
     /// # Errors
-    /// As [`meet_newcomers`](Self::meet_newcomers).
+    /// The errors of [`meet_newcomers`](Self::meet_newcomers).
     pub(crate) fn has_newcomers(&self) -> Result<bool> {
         Ok(self.meet_newcomers()? || !self.newcomers.met().is_empty())
     }

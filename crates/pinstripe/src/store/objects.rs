@@ -184,7 +184,7 @@ impl Store {
     /// Removes an object from every present member. After a power cut it may be there again.
     ///
     /// # Errors
-    /// As [`delete_all`](Self::delete_all).
+    /// The errors of [`delete_all`](Self::delete_all).
     pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.present().map(|(_, it)| self.or_without(it, it.delete(name)));
         deleted.fold(Ok(()), Result::and)
@@ -281,7 +281,7 @@ impl Store {
     }
 
     /// Reads objects of a room from `needed` members, in one request to each for many objects.
-    /// Returns `None` where the copies differ or one is not sound: such an object is read on its
+    /// Returns `None` where the copies differ or one is not intact: such an object is read on its
     /// own, from all members.
     pub(super) fn read_ahead<T>(
         &self,
@@ -321,7 +321,7 @@ impl Store {
     /// writer must have reached.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no member has it; the error of a copy when none is sound.
+    /// [`Kind::NotFound`] when no member has it; the error of a copy when none is intact.
     pub(crate) fn read_agreed<T>(
         &self,
         name: ExtentName,
@@ -386,10 +386,10 @@ impl Store {
 struct Copies<T> {
     /// The content that most sound copies agree on, and how many they are.
     best: Option<(T, usize)>,
-    /// The error of a copy that is not sound.
+    /// The error of a copy that is not intact.
     worst: Option<Error>,
     /// The number of members read that have anything there.
     holders: usize,
-    /// Every copy that is not sound is whole, and was not made with the keys of this store.
+    /// Every copy that is not intact is whole, and was not made with the keys of this store.
     is_forged: bool,
 }

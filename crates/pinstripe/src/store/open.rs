@@ -142,8 +142,8 @@ impl MemberSlot {
     ) {
         self.place = place;
         let member = options.share(member, number);
-        // One request through all layers: a member that does not answer by now is absent. A remote
-        // one would cost a round trip, and has a deadline of its own.
+        // One request through all layers: a member that does not answer now is absent. A remote one
+        // would cost a round trip, and has a deadline of its own.
         let is_asked = options.patience.is_some() && !is_remote(&self.place);
         let asked = is_asked.then(|| member.len(ExtentName::Label));
         match asked {
@@ -171,7 +171,7 @@ impl Store {
     /// [`open`](Self::open) with more between the store and its disks.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {

@@ -184,7 +184,7 @@ impl<'a> PackReader<'a> {
     /// The same by the number that an index has for the pack.
     ///
     /// # Errors
-    /// As [`fetch`](Self::fetch).
+    /// The errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_place(
         &self,
         index: &Index<'_>,
@@ -198,7 +198,7 @@ impl<'a> PackReader<'a> {
     /// if it has the record.
     ///
     /// # Errors
-    /// As [`fetch`](Self::fetch).
+    /// The errors of [`fetch`](Self::fetch).
     fn fetch_page(
         &self,
         index: &Index<'_>,
@@ -272,7 +272,7 @@ impl<'a> ChunkReader<'a> {
     /// Reads a chunk and checks its id. If several packs have it, the first sound copy is read.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no pack has it, and those of [`PackReader::fetch`].
+    /// [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
         let place = match self.index.find(id)? {
             Some(place) => place,
@@ -308,7 +308,7 @@ impl<'a> ChunkReader<'a> {
     /// Reads a chunk from one place and checks its id.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn read_at(&mut self, id: &ChunkId, place: &Place) -> Result<Vec<u8>> {
         let raw = self.record(place.record)?;
         let start = place.raw_offset as usize;

@@ -22,7 +22,7 @@ type Holders<T> = BTreeMap<T, Vec<usize>>;
 /// their packs.
 ///
 /// # Errors
-/// As [`Store::list`].
+/// The errors of [`Store::list`].
 pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<Redundancy> {
     if store.is_far() && failed.is_empty() {
         return Ok(of_packs(store, index, |_, known| known));
@@ -45,7 +45,7 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
 /// Counts the redundancy on all members that are present, and states it.
 ///
 /// # Errors
-/// As [`redundancy`].
+/// The errors of [`redundancy`].
 pub fn count(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Redundancy> {
     let counted = redundancy(store, index, &[])?;
     monitor.state_redundancy(counted);
@@ -78,7 +78,7 @@ fn of_packs(
     counted
 }
 
-/// States the redundancy at the end of a run that wrote packs, and warns where there is less than the
+/// States the redundancy at the end of a run that wrote packs, and warns if there is less than the
 /// store's parity although no member failed. `failed` are members that failed in this run.
 ///
 /// A store in buckets is not listed for this while all members take part: the listing from the load

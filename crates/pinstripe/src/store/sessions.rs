@@ -2,7 +2,7 @@
 //!
 //! A session is not a lock. It lists the snapshots that its writer depends on, so that a collector
 //! keeps those and waits for an answer before it deletes anything else. A session that its writer
-//! did not remove is over if its commit object exists, if its process is certainly dead, or if a
+//! did not remove has ended if its commit object exists, if its process is certainly dead, or if a
 //! void has the name of the commit object ([`fence`]).
 
 use pinstripe_base::error::{Error, Kind, Result};
@@ -34,7 +34,7 @@ pub fn name_of(id: SessionId) -> ExtentName {
 /// session's id promises that, so nothing is put for a short one.
 ///
 /// # Errors
-/// Those of the members, when too few took it.
+/// The errors of the members, when too few took it.
 pub fn begin<'a>(
     store: &'a Store,
     work: Work,
@@ -70,7 +70,7 @@ pub fn begin<'a>(
 /// or an undelete does not stop a gc, which waits for live writers and ends the sessions of dead ones.
 ///
 /// # Errors
-/// [`Kind::Busy`] when another one is at work, or not known to be gone.
+/// [`Kind::Busy`] when another one is running, or not known to be gone.
 pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let is_in_the_way = |other: &Session| {
         let is_waited_for = matches!(other.work, Work::Backup | Work::Undelete);
@@ -109,7 +109,7 @@ impl OpenSession<'_> {
     /// then this takes it back.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when the session was ended; those of the members.
+    /// [`Kind::Busy`] when the session was ended; the errors of the members.
     pub(crate) fn confirm_commit(&self) -> Result<()> {
         if !self.store.has_one_writer() || self.stands() {
             return Ok(());
@@ -129,7 +129,7 @@ impl OpenSession<'_> {
 impl Drop for OpenSession<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // A session that cannot be removed now is over when this process ends.
+            // A session that cannot be removed now has ended when this process ends.
             let _ = self.store.drop_all(name_of(self.session.id));
         }
     }
@@ -149,8 +149,8 @@ fn commit_of(session: &Session) -> ExtentName {
 /// writer may have continued; otherwise the write or removal was interrupted.
 ///
 /// # Errors
-/// As [`Store::objects`]; [`Kind::Corrupt`] when a session that counts has no sound copy: the
-/// snapshots that it depends on are unknown.
+/// The errors of [`Store::objects`]; [`Kind::Corrupt`] when a session that counts has no sound
+/// copy: the snapshots that it depends on are unknown.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let found = found(store, quorum)?;
     let mut unsound = found.unsound.into_iter();
@@ -166,7 +166,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
 /// Returns sessions whose process may run, except `own`.
 ///
 /// # Errors
-/// As [`load`].
+/// The errors of [`load`].
 pub(crate) fn at_work(
     store: &Store,
     own: Option<SessionId>,
@@ -180,7 +180,7 @@ pub(crate) fn at_work(
 /// The same without what no member can read. For those that remove such sessions.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(crate) fn readable_at_work(
     store: &Store,
     own: Option<SessionId>,
@@ -195,7 +195,7 @@ pub(crate) fn readable_at_work(
 /// present, and none has a sound copy. Then more copies are damaged than parity replaces.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
     let found = found(store, quorum)?;
     let is_all_there = store.absent().next().is_none();

@@ -24,7 +24,7 @@ pub struct Known {
 /// loss.
 ///
 /// # Errors
-/// As [`load_all`].
+/// The errors of [`load_all`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     let known = load_all(store, monitor)?.into_iter();
     Ok(known.filter(|known| !known.is_forgotten).map(|known| known.snapshot).collect())
@@ -35,8 +35,8 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
 /// outside.
 ///
 /// # Errors
-/// As [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one, [`Kind::Locked`] when
-/// one is sealed under a key that is not available.
+/// The errors of [`Store::list`]; [`Kind::Unsupported`] when a newer version wrote one,
+/// [`Kind::Locked`] when one is sealed under a key that is not available.
 pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     let mut known = Vec::new();
     let mut lost = Vec::new();
@@ -77,10 +77,10 @@ pub fn load_all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     Ok(known)
 }
 
-/// Whether a snapshot is there and not forgotten, at this moment.
+/// Whether a snapshot is present and not forgotten, at this moment.
 ///
 /// # Errors
-/// As [`Store::objects`]; that of reading it, when it is there.
+/// The errors of [`Store::objects`]; that of reading it, when it is present.
 pub fn is_wanted(store: &Store, id: SnapshotId) -> Result<bool> {
     if forgotten::load(store, Quorum::Backup)?.is_forgotten(id)
         || deletion::dead(store, Room::Snapshots)?.contains(&id.0)
@@ -163,8 +163,8 @@ fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
 /// Opens a snapshot object, which may have been sealed with newer keys.
 ///
 /// # Errors
-/// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; those of
-/// the opener.
+/// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; the errors
+/// of the opener.
 pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
     store.opener().snapshot(bytes).map_err(|error| store.newer_or_forged(error))
 }
@@ -172,7 +172,7 @@ pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
 /// Picks the snapshot that `name` means: `latest`, or the beginning of an id.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so.
+/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several ids begin with this text.
 pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
     let list = "list them with: pinstripe snapshots";
     if name == "latest" {

@@ -37,8 +37,8 @@ impl Store {
     /// else than this store knows; returns how many.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process changes the members, or has since this store was
-    /// opened; a member's own when it cannot be written, unless it is on its way out.
+    /// [`Kind::Busy`] when another process changes the members, or has since this store was opened;
+    /// a member's own when it cannot be written, unless it is in flight out.
     pub fn write_labels(&self) -> Result<u64> {
         if self.outdated_labels(&self.table_now()).next().is_none() {
             return Ok(0);
@@ -50,7 +50,7 @@ impl Store {
     /// [`write_labels`](Self::write_labels) for one that has the right to.
     ///
     /// # Errors
-    /// As [`write_labels`](Self::write_labels).
+    /// The errors of [`write_labels`](Self::write_labels).
     pub(crate) fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
         claim.confirm()?;
         self.require_voucher()?;
@@ -75,7 +75,7 @@ impl Store {
     /// would: the first step of an upgrade.
     ///
     /// # Errors
-    /// As [`write_labels`](Self::write_labels).
+    /// The errors of [`write_labels`](Self::write_labels).
     pub(crate) fn write_vouched_labels(
         &self,
         claim: &Claim,
@@ -163,7 +163,7 @@ impl Store {
     /// Changes the table and writes it to all present members.
     ///
     /// # Errors
-    /// Those of [`write_labels`](Self::write_labels).
+    /// The errors of [`write_labels`](Self::write_labels).
     pub fn change_table(
         &mut self,
         claim: &Claim,
@@ -407,7 +407,7 @@ impl Store {
     /// label would count as the member that the older table names.
     ///
     /// # Errors
-    /// As [`change_table`](Self::change_table).
+    /// The errors of [`change_table`](Self::change_table).
     pub(crate) fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
         self.member_slots[number].member = None;
         self.change_table(claim, |table| table.rows.retain(|row| usize::from(row.number) != number))

@@ -52,7 +52,7 @@ impl TreeWriter {
     /// Adds the next entry in path order.
     ///
     /// # Errors
-    /// Those of `store`.
+    /// The errors of `store`.
     pub fn push(
         &mut self,
         entry: &Entry,
@@ -108,7 +108,7 @@ impl TreeWriter {
     /// Closes all levels and names the root. An empty tree has one empty page.
     ///
     /// # Errors
-    /// Those of `store`.
+    /// The errors of `store`.
     pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>) -> Result<TreeRoot> {
         if !self.page.is_empty() || self.levels.is_empty() {
             self.close_page(store)?;

@@ -70,8 +70,8 @@ impl Store {
     /// label cannot be written now, that is a warning.
     ///
     /// # Errors
-    /// As [`Store::claim`], [`write_labels_with`](Store::write_labels_with): those of keys and
-    /// claims.
+    /// The errors of [`Store::claim`], [`write_labels_with`](Store::write_labels_with): those of
+    /// keys and claims.
     pub fn announce(&self, claim: &Claim, monitor: &Monitor) -> Result<()> {
         if self.unannounced.is_empty() {
             return Ok(());

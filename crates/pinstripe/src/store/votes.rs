@@ -1,4 +1,4 @@
-//! Votes of members on the content of an object, where no MAC says which copy is sound.
+//! Votes of members on the content of an object, where no MAC says which copy is intact.
 
 use std::collections::BTreeMap;
 

@@ -345,7 +345,7 @@ impl Names {
         self.spans.len()
     }
 
-    /// The number of a name, if it is there.
+    /// The number of a name, if it is present.
     pub fn find(&self, name: &CStr) -> Option<usize> {
         let name = name.to_bytes();
         self.spans.binary_search_by(|&span| self.bytes[text(span)].cmp(name)).ok()

@@ -25,7 +25,7 @@ pub(super) enum Step<R, W> {
 /// The kind of the list's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
-    /// The list is empty: the walk is over.
+    /// The list is empty: the walk has ended.
     End,
     /// A finished run.
     Ready,

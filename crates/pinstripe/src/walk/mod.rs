@@ -6,8 +6,8 @@
 //!
 //! [`Walker`] is shared state without threads of its own: any number of threads run
 //! [`Walker::work`], one takes [`Walker::batches`], and the consumer helps when what it needs next
-//! is not there yet; alone it does the whole walk. The heart is one list in path order
-//! (`frontier`) of finished runs and tasks; `scan` does tasks; `directory` opens and lists.
+//! is missing yet; alone it does the whole walk. The heart is one list in path order (`frontier`)
+//! of finished runs and tasks; `scan` does tasks; `directory` opens and lists.
 //!
 //! The root is not the only directory that the user named: below it there may be others
 //! ([`WalkOptions::named`]). Where the walk would stop above one of them, it passes through the
@@ -208,7 +208,7 @@ impl Walker {
         }
     }
 
-    /// The next items in path order, never none; `None` when the walk is over or cancelled. A
+    /// The next items in path order, never none; `None` when the walk has ended or cancelled. A
     /// thread that finds the next entry missing looks for it itself.
     ///
     /// # Panics
@@ -255,7 +255,7 @@ impl Walker {
     }
 
     /// Returns the [named](WalkOptions::named) paths that the walk would have taken anyway.
-    /// Complete when the walk is over.
+    /// Complete when the walk has ended.
     pub fn covered(&self) -> impl Iterator<Item = &[u8]> {
         self.plan.named.covered()
     }
@@ -312,8 +312,8 @@ impl Walker {
         state
     }
 
-    /// Wakes one idle worker if there is a task for it, which wakes the next; all if the work is
-    /// over. One at a time, for waking costs as much as a small task.
+    /// Wakes one idle worker if there is a task for it, which wakes the next; all if the work has
+    /// ended. One at a time, for waking costs as much as a small task.
     fn wake_workers(&self, state: &mut State) {
         if state.idle_workers == 0 {
             return;

@@ -65,7 +65,7 @@ fn move_columns(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()
 /// yet.
 ///
 /// # Errors
-/// As [`move_over`].
+/// The errors of [`move_over`].
 pub(crate) fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
     let Work::Grow { columns, journal, .. } = logged.array.superblock().work else {
         return Ok(());

@@ -11,7 +11,7 @@
 //! - no log record that may be replayed names rows of another shape;
 //! - blocks that cannot be rebuilt stay lost, and so does their new parity.
 //!
-//! A member that fails meanwhile is filled anew later; it cannot just be brought up to date.
+//! A member that fails meanwhile is filled again later; it cannot just be brought up to date.
 
 mod begin;
 mod journal;

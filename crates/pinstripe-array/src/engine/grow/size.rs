@@ -17,7 +17,7 @@ impl Flusher {
     /// # Errors
     /// [`Kind::Refused`] when a member or a spare has no more room, by name, or members are absent;
     /// [`Kind::Busy`] while other work is running; [`Kind::Unsupported`] for far copies, which
-    /// would have to move; those of the devices.
+    /// would have to move; the errors of the devices.
     pub fn grow_size(&mut self) -> Result<()> {
         self.long.check_whole(&self.logged, "grow")?;
         let geometry = larger(&self.logged)?;

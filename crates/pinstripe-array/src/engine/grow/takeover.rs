@@ -24,8 +24,8 @@ impl Flusher {
     /// it and is filled; a member that is not needed any more becomes a spare.
     ///
     /// # Errors
-    /// Those of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work is running;
-    /// [`Kind::Refused`] when members are absent, or there is no spare; those of the devices.
+    /// The errors of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work is running;
+    /// [`Kind::Refused`] when members are absent, or there is no spare; the errors of the devices.
     pub fn change_level(&mut self, level: Level) -> Result<()> {
         self.long.begin_takeover(&mut self.logged, level)
     }
@@ -33,8 +33,9 @@ impl Flusher {
     /// The same with a device that becomes a spare first.
     ///
     /// # Errors
-    /// Those of [`change_level`](Self::change_level) and of [`add`](Self::add); [`Kind::Usage`] when
-    /// the change needs no device. The device is not written to where that is known beforehand.
+    /// The errors of [`change_level`](Self::change_level) and of [`add`](Self::add);
+    /// [`Kind::Usage`] when the change needs no device. The device is not written to if that is
+    /// known beforehand.
     pub fn change_level_with(&mut self, level: Level, device: SharedDevice) -> Result<()> {
         let (_, last) = self.long.takeover(&self.logged, level)?;
         if last != LastSlot::IsAdded {

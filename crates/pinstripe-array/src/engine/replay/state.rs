@@ -120,7 +120,7 @@ impl Replay<'_> {
         }
     }
 
-    /// The column as it is there, with absent data that no record changed as the logged part of
+    /// The column as the members have it, with absent data that no record changed as the logged part of
     /// parity gives them: what is changed counts as zeros in it.
     pub(super) fn with_stayed(
         &self,
@@ -407,7 +407,7 @@ pub(super) fn is_begun(
     is_seen || before.is_none_or(|before| is_in_place(before, Some(newest), on_disk))
 }
 
-/// Whether all that a record wrote and the newest did not is in place, as far as it is there.
+/// Whether all that a record wrote and the newest did not is in place, as far as it is present.
 fn is_in_place(before: &Write, newest: Option<&Write>, on_disk: &[Option<Vec<u8>>]) -> bool {
     before.written.iter().all(|(shard, sum)| {
         let is_rewritten = newest.is_some_and(|it| it.sum(*shard).is_some());

@@ -1,4 +1,4 @@
-//! The writing of windows that were put aside.
+//! The writing of windows that were set aside.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::plan::Rules;
 use pinstripe_base::error::Result;
 
 impl RowWriter {
-    /// Writes the windows that were put aside.
+    /// Writes the windows that were set aside.
     pub(in crate::engine) fn salvage(
         &mut self,
         logged: &mut LoggedArray,

@@ -75,8 +75,8 @@ impl MdPlace {
     /// Decodes the superblock that is stored here.
     ///
     /// # Errors
-    /// Those of [`MdSuperblock::decode`]; [`Kind::Unsupported`](pinstripe_base::error::Kind) for
-    /// one that names another place.
+    /// The errors of [`MdSuperblock::decode`]; [`Kind::Unsupported`](pinstripe_base::error::Kind)
+    /// for one that names another place.
     pub fn decode(self, bytes: &[u8]) -> Result<MdSuperblock> {
         if self.version == MdVersion::V0_90 {
             return old::decode(bytes, self.sector);

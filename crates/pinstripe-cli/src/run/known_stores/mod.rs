@@ -45,7 +45,7 @@ pub struct KnownStores {
 }
 
 impl KnownStores {
-    /// Reads it all; a damaged file is put aside and named.
+    /// Reads it all; a damaged file is set aside and named.
     pub fn load(monitor: &Monitor) -> Self {
         let Ok(state) = xdg::state() else { return KnownStores::default() };
         Self::load_from(state.join("stores"), monitor)
@@ -62,7 +62,7 @@ impl KnownStores {
         self.stores.iter().find(|known| known.id == id)
     }
 
-    /// The store that was at a path, whether a store is there now or not.
+    /// The store that was at a path, whether a store is present now or not.
     pub fn at(&self, path: &Path) -> Option<&KnownStore> {
         let forms = forms(path);
         self.stores.iter().find(|known| forms.iter().any(|form| known.is_at(form)))

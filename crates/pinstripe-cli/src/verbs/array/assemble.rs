@@ -57,7 +57,7 @@ impl ArrayAssembleArgs {
     /// Assembles it, or all, and closes it again.
     ///
     /// # Errors
-    /// Those of [`assemble`].
+    /// The errors of [`assemble`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else { return self.assemble_all(run, &register) };

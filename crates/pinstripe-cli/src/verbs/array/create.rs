@@ -101,7 +101,7 @@ impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors
-    /// Those of [`create`]; [`Kind::Usage`] when the number of devices is wrong.
+    /// The errors of [`create`]; [`Kind::Usage`] when the number of devices is wrong.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let wanted = self.raid_devices.saturating_add(self.spare_devices);
         if self.devices.len() != wanted {

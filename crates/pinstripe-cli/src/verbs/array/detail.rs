@@ -45,7 +45,7 @@ impl ArrayDetailArgs {
     /// Shows it.
     ///
     /// # Errors
-    /// Those of [`look`].
+    /// The errors of [`look`].
     pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         let register = register()?;
         let name = match &self.name {

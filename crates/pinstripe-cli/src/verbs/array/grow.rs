@@ -83,7 +83,7 @@ impl ArrayGrowArgs {
     /// Begins it, and waits for its end.
     ///
     /// # Errors
-    /// Those of the array: members are absent, other work is running, there is no spare.
+    /// The errors of the array: members are absent, other work is running, there is no spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let add = self.add.as_deref().map(absolute).transpose()?;
         let force = self.force;

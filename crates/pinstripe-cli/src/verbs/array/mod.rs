@@ -82,7 +82,7 @@ impl ArrayArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Those of the verb.
+    /// The errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             ArrayVerb::Create(args) => args.run(run),

@@ -46,8 +46,8 @@ pub struct ArrayMonitorArgs {
     #[arg(long, short, conflicts_with = "names")]
     scan: bool,
 
-    /// Run this program at every event, with the event, the array and, where there is one, the
-    /// device as arguments; no shell is used
+    /// Run this program at every event, with the event, the array and, if there is one, the device
+    /// as arguments; no shell is used
     #[arg(long, short, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandName)]
     program: Option<PathBuf>,
 

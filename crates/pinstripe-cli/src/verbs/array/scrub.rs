@@ -35,7 +35,7 @@ impl ArrayScrubArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Those of the array.
+    /// The errors of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let mut reached = reach(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;

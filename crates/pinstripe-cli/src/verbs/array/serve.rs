@@ -59,10 +59,10 @@ pub struct ArrayServeArgs {
 }
 
 impl ArrayServeArgs {
-    /// Serves it until it is over.
+    /// Serves it until it has ended.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for no way to reach it; those of [`serve`].
+    /// [`Kind::Usage`] for no way to reach it; the errors of [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
             return Err(Error::new(Kind::Usage, "no address and no mountpoint was named")

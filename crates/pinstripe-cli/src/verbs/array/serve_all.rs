@@ -104,7 +104,7 @@ pub fn with_name(text: &str, name: &str) -> Result<String> {
 /// The mountpoint of an array.
 ///
 /// # Errors
-/// As [`with_name`]; [`Kind::Usage`] for a path that is not UTF-8.
+/// The errors of [`with_name`]; [`Kind::Usage`] for a path that is not UTF-8.
 pub fn mountpoint(path: &std::path::Path, name: &str) -> Result<PathBuf> {
     let text = path.to_str().ok_or_else(|| {
         Error::new(Kind::Usage, "the mountpoints of all arrays must be UTF-8").at(path)

@@ -62,8 +62,8 @@ pub struct ServeContext<'a> {
 /// `ready` is called with its length and the ways to reach it once all of them work.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it is served already; those of the devices, addresses and mountpoint; the
-/// reason why it could not be closed in order.
+/// [`Kind::Busy`] when it is served already; the errors of the devices, addresses and mountpoint;
+/// the reason why it could not be closed in order.
 pub fn serve(
     serving: &Serving,
     context: &ServeContext<'_>,

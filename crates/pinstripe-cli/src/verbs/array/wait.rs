@@ -28,7 +28,7 @@ impl ArrayWaitArgs {
     ///
     /// # Errors
     /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for unfinished work that no process
-    /// continues; those of [`work::check_finished`] and of the array.
+    /// continues; the errors of [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(client) = server(&self.name, &register)? else {

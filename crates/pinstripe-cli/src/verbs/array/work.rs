@@ -40,7 +40,7 @@ pub struct FollowArgs {
 /// The number of works that ended before new work is started: [`conclude`] reports the later ones.
 ///
 /// # Errors
-/// Those of the array.
+/// The errors of the array.
 pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
 }
@@ -50,7 +50,7 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
 ///
 /// # Errors
 /// If a device cannot be used: nothing was changed, and files that were created for devices are
-/// removed again. If a request fails: the requests before it are done. Those of [`conclude`].
+/// removed again. If a request fails: the requests before it are done. The errors of [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
@@ -104,7 +104,7 @@ pub fn ask_all(
 ///
 /// # Errors
 /// [`Kind::Interrupted`] by a signal: what is done stays done; [`Kind::Changed`] for a scrub that
-/// another process cancelled; those of [`check_finished`] and of the array.
+/// another process cancelled; the errors of [`check_finished`] and of the array.
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
@@ -249,7 +249,7 @@ fn interrupted(work: &str, detail: &Detail) -> Error {
 /// Waits until no work is running.
 ///
 /// # Errors
-/// As [`conclude`].
+/// The errors of [`conclude`].
 pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Detail> {
     let mut ticker = None;
     let mut told = 0;

@@ -32,7 +32,7 @@ impl ArrayZeroSuperblockArgs {
     /// Overwrites them, one device after the other.
     ///
     /// # Errors
-    /// Those of [`zero_superblock`]; the devices before the failed one are done.
+    /// The errors of [`zero_superblock`]; the devices before the failed one are done.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         for device in &self.devices {
             let was = match zero_superblock(device, self.force)? {

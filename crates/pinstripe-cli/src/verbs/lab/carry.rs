@@ -20,7 +20,7 @@ use crate::time;
 /// Measures a plan with a live line, and saves the results so far as they arrive.
 ///
 /// # Errors
-/// Those of the plan and of saving. An interrupt is not an error: the results are marked as
+/// The errors of the plan and of saving. An interrupt is not an error: the results are marked as
 /// incomplete.
 pub fn carry_out(
     run: &Run,
@@ -41,7 +41,7 @@ pub fn carry_out(
 /// The same, for runs on other machines.
 ///
 /// # Errors
-/// As of [`carry_out`].
+/// The errors of [`carry_out`].
 pub fn carry_out_by(
     run: &Run,
     runner: &mut dyn Runner,
@@ -91,7 +91,7 @@ pub fn has_runs(results: &Results) -> bool {
 /// Measures a case in directories with some of its options.
 ///
 /// # Errors
-/// Those of the case and of [`carry_out`].
+/// The errors of the case and of [`carry_out`].
 pub fn measured(
     run: &Run,
     name: &str,
@@ -154,7 +154,7 @@ pub fn program() -> String {
 /// A name for new results in the usual directory, which is created.
 ///
 /// # Errors
-/// Without a home; as the system says.
+/// Without a home; as reported by the system.
 pub fn usual_place(case: &str) -> Result<PathBuf> {
     let folder = state()?.join("results");
     fs::create_dir_all(&folder).map_err(|error| Error::io("cannot create", &folder, error))?;
@@ -182,7 +182,7 @@ pub fn own_name(device: &Path) -> PathBuf {
 /// The full path of a directory that is to be measured.
 ///
 /// # Errors
-/// As of [`whole_dir_or`].
+/// The errors of [`whole_dir_or`].
 pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
     whole_dir_or("cannot be measured", dir)
 }
@@ -190,7 +190,7 @@ pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
 /// The full path of a directory. `cannot` says in errors what cannot be done with a missing one.
 ///
 /// # Errors
-/// [`Kind::Usage`] if it is not a directory; those of the system.
+/// [`Kind::Usage`] if it is not a directory; the errors of the system.
 pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = fs::canonicalize(dir);
     let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;

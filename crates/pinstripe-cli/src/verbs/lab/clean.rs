@@ -36,7 +36,7 @@ impl LabCleanArgs {
     /// Removes them, and reports each.
     ///
     /// # Errors
-    /// Those of [`remove_leftover`]: it stops there.
+    /// The errors of [`remove_leftover`]: it stops there.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = match self.dirs.as_slice() {
             [] => vec![PathBuf::from(".")],

@@ -47,7 +47,7 @@ impl LabHistoryArgs {
     /// Prints a table for each series.
     ///
     /// # Errors
-    /// Those of [`read_history`], and of standard output.
+    /// The errors of [`read_history`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = match &self.file {
             Some(file) => file.clone(),

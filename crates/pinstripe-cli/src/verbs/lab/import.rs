@@ -27,7 +27,7 @@ pub struct LabImportArgs {
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// Save them in this file, in the format of the lab
+    /// Save the results in this file, in the format of the lab
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ impl LabImportArgs {
     /// Reads and shows them.
     ///
     /// # Errors
-    /// Those of [`fio::import`], and of the system.
+    /// The errors of [`fio::import`], and of the system.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut texts = Vec::new();
         for file in &self.files {

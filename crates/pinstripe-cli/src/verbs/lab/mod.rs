@@ -30,9 +30,9 @@ use crate::xdg;
 /// Measure disks, file systems and settings, with statistical verdicts
 ///
 /// A case is run several times, with its variants interleaved, until the result is known to 5 % or
-/// the time is over. Runs disturbed by other load are marked and do not count. A verdict says that
-/// a variant differs, that it is as good within 3 %, or that the runs cannot decide. Results are
-/// saved with everything needed to repeat the measurement.
+/// the time has elapsed. Runs disturbed by other load are marked and do not count. A verdict says
+/// that a variant differs, that it is as good within 3 %, or that the runs cannot decide. Results
+/// are saved with everything needed to repeat the measurement.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -72,7 +72,7 @@ impl LabArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Those of the verb.
+    /// The errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             Act::List(args) => args.run(run),
@@ -126,7 +126,7 @@ fn form(text: &str) -> std::result::Result<pinstripe_lab::show::OutputFormat, St
 /// Reads results: ours, from their file or a page, or what fio printed.
 ///
 /// # Errors
-/// Those of [`result::load`] and [`fio::import`].
+/// The errors of [`result::load`] and [`fio::import`].
 fn load(file: &Path) -> Result<Results> {
     result::load(file).or_else(|error| of_fio(file, error))
 }
@@ -134,7 +134,7 @@ fn load(file: &Path) -> Result<Results> {
 /// The same of all that a page holds.
 ///
 /// # Errors
-/// Those of [`result::load_all`] and [`fio::import`].
+/// The errors of [`result::load_all`] and [`fio::import`].
 fn load_all(file: &Path) -> Result<Vec<Results>> {
     result::load_all(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
 }

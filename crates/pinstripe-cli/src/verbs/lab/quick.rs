@@ -54,7 +54,8 @@ impl LabQuickArgs {
     /// Measures, shows, and says what to set.
     ///
     /// # Errors
-    /// Those of the case; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) after an interrupt.
+    /// The errors of the case; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted)
+    /// after an interrupt.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = carry::usual_place(CASE)?;
         let given = [("total-size", self.total_size.as_str())];
@@ -84,7 +85,7 @@ const ROUNDS_AT_LEAST: usize = 8;
 /// Rounds after which it is left undecided.
 const ROUNDS_AT_MOST: usize = 150;
 
-/// Runs until each question is answered or `seconds` are over.
+/// Runs until each question is answered or `seconds` have elapsed.
 pub fn effort(seconds: u64) -> Effort {
     Effort {
         min_runs: ROUNDS_AT_LEAST,

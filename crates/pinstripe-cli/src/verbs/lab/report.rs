@@ -21,7 +21,8 @@ use crate::run::{Ending, Run};
 /// measurement. If several results are given, each is compared with the first one, as an estimate:
 /// one execution of each gives no verdict ('lab compare A... -- B...' compares several). Two
 /// results of one execution are refused. The page contains its results, and can be used wherever a
-/// file of results is read. It prints on two sheets, and says what does not fit.
+/// file of results is read. When it is printed, it fills at most two sheets, and a note says what
+/// was left out.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,8 +58,8 @@ impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// Those of [`result::load_all`] and of a named history; [`Kind::NotFound`] when nothing was
-    /// measured yet; [`Kind::Usage`] if two results are of one execution, and if the page would
+    /// The errors of [`result::load_all`] and of a named history; [`Kind::NotFound`] when nothing
+    /// was measured yet; [`Kind::Usage`] if two results are of one execution, and if the page would
     /// replace one of its inputs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {

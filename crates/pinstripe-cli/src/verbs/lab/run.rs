@@ -234,7 +234,8 @@ impl LabRunArgs {
     /// Runs the case, saves the results as they arrive, and shows them at the end.
     ///
     /// # Errors
-    /// Those of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and shown.
+    /// The errors of the case; [`Kind::Interrupted`] after an interrupt, with the results kept and
+    /// shown.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let common = &run.common;
         refuse_option(!common.store.is_empty(), "--store", "a case measures directories: --dir")?;

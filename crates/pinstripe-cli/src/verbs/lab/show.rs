@@ -42,8 +42,8 @@ impl LabShowArgs {
     /// Prints them.
     ///
     /// # Errors
-    /// Those of [`result::load`], and of standard output; [`Kind::NotFound`] when
-    /// nothing was measured yet.
+    /// The errors of [`result::load`], and of standard output; [`Kind::NotFound`] when nothing was
+    /// measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;
         let mut results = result::load(&file)?;

@@ -44,7 +44,7 @@ impl OscRemote {
     /// Serves a take at an address to those who may send.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn start(
         take: &Arc<RunningTake>,
         address: SocketAddr,

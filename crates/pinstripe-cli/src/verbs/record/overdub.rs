@@ -43,7 +43,7 @@ impl OverdubArgs {
     /// the sink.
     ///
     /// # Errors
-    /// Those of [`PreparedPlay::open`]; [`Kind::Usage`] if no destination is given.
+    /// The errors of [`PreparedPlay::open`]; [`Kind::Usage`] if no destination is given.
     pub fn open(&self, inputs: &[InputSpec], monitor: &Monitor) -> Result<Option<PreparedPlay>> {
         let Some(path) = &self.play else { return Ok(None) };
         let is_jack = inputs.iter().any(|it| matches!(it, InputSpec::Jack(_)));

@@ -1,8 +1,8 @@
 //! The live screen of a recorder: a meter for each stream, and how the disk keeps up.
 //!
-//! What it shows follows from the status of the take and from levels, so that tests draw it without a
-//! terminal. It is drawn five times a second by a thread of its own, on standard error. Messages
-//! that come meanwhile are held back until it is over.
+//! What it shows follows from the status of the take and from levels, so that tests draw it without
+//! a terminal. It is drawn five times a second by a thread of its own, on standard error. Messages
+//! that come meanwhile are held back until it has ended.
 
 mod terminal;
 

@@ -31,7 +31,7 @@ impl StatusSocket {
     /// Listens for status requests for a mountpoint.
     ///
     /// # Errors
-    /// Without a directory for it; as the system says.
+    /// Without a directory for it; as reported by the system.
     pub(super) fn bind(verb: &str, mountpoint: &Path) -> Result<Self> {
         let socket = socket_of(verb, mountpoint)?;
         let folder = socket.parent().expect("it is in a directory");

@@ -1,4 +1,4 @@
-//! The plan at work: files are made, opened and gone over, and removed at the end.
+//! The running plan: files are made, opened and gone over, and removed at the end.
 
 use std::path::{Path, PathBuf};
 
@@ -24,12 +24,12 @@ struct OpenPlace {
     area: Option<Area>,
 }
 
-/// A layout at work.
+/// A running layout.
 pub(crate) struct DiskPlan {
     layout: DiskOptions,
     open_places: Vec<OpenPlace>,
     variants: Vec<DiskVariant>,
-    /// Files that the next run writes anew: all in one, or those of each thread.
+    /// Files that the next run rewrites: all in one, or those of each thread.
     fresh: Vec<Area>,
 }
 
@@ -80,7 +80,7 @@ impl DiskPlan {
         sets * self.layout.files * self.layout.file_bytes
     }
 
-    /// The names of files that are made anew.
+    /// The names of files that are created again.
     fn new_files(&self, place: usize) -> Vec<PathBuf> {
         let folder = self.open_places[place].folder.iter();
         folder.flat_map(|it| it.files("new", self.layout.files)).collect()

@@ -119,7 +119,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 /// The file systems that are measured, and why the rest are not.
 ///
 /// # Errors
-/// [`Kind::Usage`] if a candidate is invalid, is given twice, or needs more room; those of
+/// [`Kind::Usage`] if a candidate is invalid, is given twice, or needs more room; the errors of
 /// [`System::maker`] if a named file system is not available.
 fn chosen(
     values: &Values,

@@ -41,7 +41,7 @@ struct Setup {
     stored_share: Option<f64>,
 }
 
-/// The case at work.
+/// The running case.
 pub(crate) struct FsPlan {
     parameters: Vec<Parameter>,
     backing: Backing,
@@ -56,7 +56,7 @@ impl FsPlan {
     /// Reads the options.
     ///
     /// # Errors
-    /// Those of [`chosen`] and of the options.
+    /// The errors of [`chosen`] and of the options.
     pub fn new(setting: &Setting, values: &Values, system: &System) -> Result<Self> {
         let bytes = values.size("image-size");
         let backing = match &setting.device {

@@ -36,7 +36,7 @@ enum Setting {
 }
 
 impl Probe {
-    /// Whether it writes a file that was not there.
+    /// Whether it creates a new file.
     pub(crate) fn makes_a_file(&self) -> bool {
         self.order == Order::Sequential && self.direction == Direction::Write
     }

@@ -162,7 +162,7 @@ impl RecordProbe {
         self.settle_storm()
     }
 
-    /// The storm before is over when it is on the disk.
+    /// The storm before has ended when it is on the disk.
     fn settle_storm(&self) -> Result<()> {
         self.storm.iter().try_for_each(|it| it.sync(false).map(drop))
     }

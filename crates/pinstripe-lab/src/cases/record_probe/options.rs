@@ -63,10 +63,10 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         about: "Write policies: recorder, recorder-direct, buffered, dsync, sync, direct, \
                 direct+dsync, uncached",
         more: "\
-recorder is what 'pinstripe record' does, with its own engine: rings in memory, chunks through the page \
-cache by one thread, 64 syncs in flight, journal and headers; recorder-direct is --writes direct. --writers and \
---preallocate say nothing to it; with --io-class rt it also asks for SCHED_FIFO. The others are plain writers of \
---writers threads, with one more that syncs. The first is the baseline of the others.",
+recorder is the engine of 'pinstripe record': rings in memory, one thread that writes chunks through the page \
+cache, 64 syncs in flight, journal and headers; recorder-direct is the same with --writes direct. --writers and \
+--preallocate have no effect on these two; with --io-class rt they also request SCHED_FIFO. The other policies \
+use --writers threads that write, and one more that syncs. The first is the baseline of the others.",
         ..shared::POLICIES
     },
     CaseOption {
@@ -84,8 +84,8 @@ cache by one thread, 64 syncs in flight, journal and headers; recorder-direct is
         default: Some("normal"),
         about: "I/O class of the stream writers: normal, rt",
         more: "rt is the real-time class, ioprio_set(2), which needs a privilege and a scheduler \
-               that supports it (mq-deadline, bfq). Where it is not permitted, it is left out, and \
-               reported.",
+               that supports it (mq-deadline, bfq). If it is not permitted, the run continues \
+               without it and reports this.",
     },
     CaseOption {
         name: "preallocate",
@@ -100,11 +100,11 @@ cache by one thread, 64 syncs in flight, journal and headers; recorder-direct is
         value: "N",
         form: ValueForm::Count,
         default: None,
-        about: "Look for the most streams without an overrun, up to N",
+        about: "Find the largest number of streams without an overrun, up to N",
         more: "\
-Each run tries --streams, then twice as many again and again until a ring overruns or N are reached, and \
-halves the distance between the most that went and the fewest that did not until that is a sixteenth or one. \
-Each try lasts --run-time. The figure is the most that went; 'overran at' is the fewest that did not.",
+Each run begins with --streams and doubles the number until a ring overruns or N is reached. Then a binary \
+search narrows the limit down to a sixteenth, or to one stream. Each step lasts --run-time. The result is the \
+largest number without an overrun; 'overran at' is the smallest number with one.",
     },
     CaseOption {
         name: "sync-every",
@@ -128,7 +128,7 @@ Each try lasts --run-time. The figure is the most that went; 'overran at' is the
         form: ValueForm::Size,
         default: Some("256M"),
         about: "Bytes after which the storm syncs",
-        more: "Without it, the storm would only fill the page cache if there is much memory.",
+        more: "Without these syncs, the storm would only fill the page cache on a machine with much memory.",
     },
     CaseOption { default: Some("5"), about: "Duration of a run in seconds", ..shared::RUN_TIME },
 ];

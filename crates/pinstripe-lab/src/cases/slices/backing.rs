@@ -170,7 +170,7 @@ impl Backing {
     /// Removes what was made.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn clean(&mut self) -> Result<()> {
         let Backing::Dirs { folders, .. } = self else { return Ok(()) };
         folders.drain(..).map(|folder| folder.remove()).fold(Ok(()), Result::and)

@@ -27,7 +27,7 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "slices",
-    about: "Compare one area with two striped areas, and determine whether they share a spindle",
+    about: "Compare one area with two striped areas, and detect whether they share a disk head",
     help: "\
 'one' is a file in the first --dir; 'two' is a pair of files of half the size, one in the first --dir and one \
 in the second, with records striped over both. Name directories on two partitions of one disk to see the cost \
@@ -182,7 +182,7 @@ struct Slices {
     seed: u64,
     /// For each size, two existing and filled areas.
     areas: Vec<[Area; 2]>,
-    /// The areas that the next run writes anew.
+    /// The areas that the next run rewrites.
     fresh: Option<Area>,
 }
 

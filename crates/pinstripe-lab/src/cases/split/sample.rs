@@ -30,7 +30,7 @@ impl SampleSource {
     /// their names. Symlinks are not followed.
     ///
     /// # Errors
-    /// [`Kind::Usage`] where there are no bytes; as the system says; an interrupt.
+    /// [`Kind::Usage`] if there are no bytes; as reported by the system; an interrupt.
     pub fn take(place: &Path, length: u64, live: &Live) -> Result<SampleSource> {
         let files = files(place, live)?;
         let all: u64 = files.iter().map(|(_, bytes)| bytes).sum();

@@ -8,7 +8,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("17"),
-        about: "Read one of this many records",
+        about: "Read every Nth record",
         more: "",
     },
     CaseOption { default: Some("4M"), about: "Bytes of a record", ..shared::RECORD_SIZE },
@@ -30,7 +30,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
-        about: "Records ahead that are advised",
+        about: "Number of next records to advise",
         more: "The first is the baseline of the others.",
     },
     CaseOption {

@@ -110,7 +110,7 @@ impl KnobValue {
     /// Turns it.
     ///
     /// # Errors
-    /// Those of the array.
+    /// The errors of the array.
     pub fn turn(&self, volume: &Volume) -> Result<()> {
         match self.turn {
             Some(Knob::Granule(granule)) => volume.with(|it| it.set_granule(granule)),

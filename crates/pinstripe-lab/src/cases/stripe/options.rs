@@ -22,10 +22,10 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         default: None,
         about: "Compare values of this knob instead of granules: chunk=64K,256K",
         more: "\
-The first value is what there is before, each other one what there would be afterwards: a verdict for each \
-load. By their names in 'array create': chunk, layout, consistency-policy, log-size; for each value an array \
-is made. By their names in 'array set': stripe_size, stripe_cache_size, rmw_level, write_deadline; they are \
-turned on one running array.",
+The first value is the baseline; each other value is compared with it and gets a verdict for each load. \
+Knobs named as in 'array create' need a new array for each value: chunk, layout, consistency-policy, log-size. \
+Knobs named as in 'array set' are changed on one running array: stripe_size, stripe_cache_size, rmw_level, \
+write_deadline.",
     },
     CaseOption {
         name: "loads",
@@ -78,8 +78,7 @@ turned on one running array.",
     CaseOption { about: "Threads that issue requests, as fio's numjobs", ..shared::THREADS },
     CaseOption {
         about: "Requests in flight of each of them, as fio's iodepth",
-        more: "A call of an array returns when it is done, so each request in flight has a thread \
-               of its own.",
+        more: "Calls of an array are synchronous, so each request in flight has its own thread.",
         ..shared::DEPTH
     },
     CaseOption {

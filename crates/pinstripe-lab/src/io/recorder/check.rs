@@ -11,8 +11,8 @@ use crate::run::Live;
 /// written. `chunks` says how many each has.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with stream and byte for what is not what was written; those of the targets;
-/// an interrupt.
+/// [`Kind::Corrupt`] with stream and byte for what is not what was written; the errors of the
+/// targets; an interrupt.
 pub fn check(recording: &Recording, streams: &[Target], chunks: &[u64], live: &Live) -> Result<()> {
     let mut wanted = filled(recording);
     let mut found = AlignedBuf::new(recording.chunk_bytes);

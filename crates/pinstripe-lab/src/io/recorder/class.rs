@@ -49,7 +49,7 @@ impl SchedulingClass {
 /// Looks whether a class is permitted, on a thread of its own.
 ///
 /// # Errors
-/// That it is not, as the system says.
+/// That it is not, as reported by the system.
 pub fn can_take(class: SchedulingClass) -> Result<()> {
     at_once(1, |_| class.take()).into_iter().collect()
 }

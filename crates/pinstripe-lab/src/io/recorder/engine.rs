@@ -74,8 +74,8 @@ impl EngineTake {
     /// Records this many streams in a new directory below `parent`, during a storm if there is one.
     ///
     /// # Errors
-    /// Those of the recorder; an interrupt. A loss of samples is not an error, but any other loss
-    /// is.
+    /// The errors of the recorder; an interrupt. A loss of samples is not an error, but any other
+    /// loss is.
     pub fn record(
         parent: &Path,
         recording: &Recording,
@@ -119,7 +119,7 @@ impl EngineTake {
     /// Reads all of it again, against its journal and against what its streams are.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if it differs from the recorded data; those of the directory.
+    /// [`Kind::Corrupt`] if it differs from the recorded data; the errors of the directory.
     pub fn check(&self) -> Result<()> {
         let monitor = Monitor::default();
         let found = verify(&self.path, &monitor)?;
@@ -136,7 +136,7 @@ impl EngineTake {
     /// Removes it.
     ///
     /// # Errors
-    /// As the system says.
+    /// As reported by the system.
     pub fn remove(self) -> Result<()> {
         remove_tree(&self.path).map_err(|error| Error::io("cannot remove", &self.path, error))
     }

@@ -58,7 +58,7 @@ impl RtpSpec {
     /// front of the options.
     ///
     /// # Errors
-    /// [`Kind::Usage`]; as the system says for the file.
+    /// [`Kind::Usage`]; as reported by the system for the file.
     pub(super) fn parse(text: &str, rest: &str) -> Result<Self> {
         let (place, rest) = rest.split_once(',').unwrap_or((rest, ""));
         let sdp = if place.ends_with(".sdp") { Some(read_sdp(place)?) } else { None };

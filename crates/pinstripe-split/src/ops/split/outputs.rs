@@ -172,7 +172,7 @@ fn resolved(path: &Path) -> PathBuf {
 /// one cannot be opened.
 ///
 /// # Errors
-/// [`Kind::Usage`] when two are the same file; those of [`FileDevice::open`].
+/// [`Kind::Usage`] when two are the same file; the errors of [`FileDevice::open`].
 pub(super) fn open_outputs(
     paths: &[PathBuf],
     layout: SplitLayout,

@@ -87,7 +87,7 @@ pub(super) fn with_batches_ahead<R>(
     let charge = batch_bytes_max(reader.head().unit_bytes()) as u64;
     let outputs = reader.outputs().iter().flatten().count();
     let threads = if workers < outputs { outputs.min(THREADS_MAX) } else { 0 };
-    // One for each worker, and as many waiting as are on their way.
+    // One for each worker, and as many waiting as are in flight.
     let ahead = (2 * threads as u64).min(AHEAD_BYTES / charge);
     let source = BatchBytes { reader, batches, spare: Arc::default() };
     Runner::scoped(source, (workers as u64 + ahead) * charge, threads, |runner| {

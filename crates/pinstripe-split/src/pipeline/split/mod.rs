@@ -112,7 +112,7 @@ impl OpenOutput<'_> {
     }
 }
 
-/// A unit on its way.
+/// A unit in flight.
 struct Unit {
     frames: AlignedBuf,
     /// The source's bytes, for a plain output.
@@ -148,7 +148,7 @@ impl Shared<'_> {
 pub struct Taken {
     /// Bytes, pages included.
     pub written_bytes: u64,
-    /// Time in which at least one write was under way.
+    /// Time in which at least one write was in progress.
     pub busy: Duration,
     /// The engine of the writes.
     pub engine: Engine,
@@ -315,7 +315,7 @@ impl Running<'_> {
 /// The geometry of a striped log.
 ///
 /// # Errors
-/// As [`Geometry::new`].
+/// The errors of [`Geometry::new`].
 pub fn geometry(head: &Head) -> Result<Geometry> {
     Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)
 }

@@ -37,7 +37,7 @@ impl BlockTally {
         self.zero_bytes += bytes;
     }
 
-    /// Counts a block that was stored so.
+    /// Counts a block that was stored with this codec.
     pub fn block(&mut self, codec: Codec, raw_bytes: u64, stored_bytes: u64) {
         let level = match codec {
             Codec::Zstd { level } => level as i8,

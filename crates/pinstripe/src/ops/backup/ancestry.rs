@@ -31,7 +31,7 @@ impl Ancestry {
     /// Looks for them.
     ///
     /// # Errors
-    /// As [`snapshots::load`].
+    /// The errors of [`snapshots::load`].
     pub fn find(
         store: &Store,
         host: &[u8],
@@ -76,7 +76,7 @@ impl Ancestry {
     /// Returns the entries that may be reused.
     ///
     /// # Errors
-    /// Those of [`TreeReader::new`].
+    /// The errors of [`TreeReader::new`].
     pub fn entries<'a>(
         &self,
         chunks: impl Fn() -> ChunkReader<'a>,

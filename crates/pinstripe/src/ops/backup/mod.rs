@@ -174,7 +174,7 @@ pub(super) fn prepare(store: &Store, monitor: &Monitor) {
 /// more.
 ///
 /// # Errors
-/// Those of [`OpenSession::confirm_commit`].
+/// The errors of [`OpenSession::confirm_commit`].
 pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) -> Result<()> {
     session.confirm_commit()?;
     // The writers report members that fail them; others may have stopped answering meanwhile.
@@ -234,7 +234,7 @@ fn due(interval: Interval, monitor: &Monitor) -> impl Fn() -> bool + Sync + '_ {
 /// be read. The ledger counts as in a backup.
 ///
 /// # Errors
-/// As [`run`], and those of `show`.
+/// The errors of [`run`], and the errors of `show`.
 pub fn survey(
     store: &Store,
     options: &BackupOptions,

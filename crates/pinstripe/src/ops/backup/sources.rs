@@ -90,7 +90,7 @@ pub fn topmost(sources: &[Vec<u8>]) -> Vec<Vec<u8>> {
 /// and after it; of a list, which names other paths each time, it is left out.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when none is there.
+/// [`Kind::NotFound`] when none is present.
 pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     let (mut named, mut there, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let mut directories = HashSet::new();
@@ -174,7 +174,7 @@ fn ends_in_dot(path: &Path) -> bool {
     bytes[..end].ends_with(b"/.")
 }
 
-/// The absolute name of a path that is not there, by those directories above it that are.
+/// The absolute name of a path that is missing, by those directories above it that are.
 fn vanished(path: &Path) -> Option<Vec<u8>> {
     let absolute = std::path::absolute(path).ok()?;
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));

@@ -33,8 +33,8 @@ pub struct Stream<'a> {
 /// Nothing is reused from earlier snapshots except by deduplication.
 ///
 /// # Errors
-/// As [`run`](super::run); [`Kind::Usage`] for an invalid name; those of reading the stream: no
-/// snapshot of a part of it is made.
+/// The errors of [`run`](super::run); [`Kind::Usage`] for an invalid name; those of reading the
+/// stream: no snapshot of a part of it is made.
 pub fn run_stream(
     store: &Store,
     stream: Stream<'_>,

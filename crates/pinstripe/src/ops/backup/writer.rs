@@ -25,7 +25,7 @@ const BEGINNING: [Glance; 6] = [
     Glance::maybe(Room::Packs, 1),
 ];
 
-/// A writer at work.
+/// A running writer.
 pub(in crate::ops) struct Writer<'a> {
     pub session: OpenSession<'a>,
     pub acknowledger: Acknowledger,
@@ -38,7 +38,7 @@ impl<'a> Writer<'a> {
     /// Begins a session that relies on nothing but the chunks that its writer stores or asks for.
     ///
     /// # Errors
-    /// Those of the members.
+    /// The errors of the members.
     pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
         let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
         store.foresee(&BEGINNING);
@@ -50,7 +50,8 @@ impl<'a> Writer<'a> {
     /// does the two in the opposite order, so at least one of the two sees the other.
     ///
     /// # Errors
-    /// Those of the members, and of `find`; [`Kind::Busy`] when each parent was forgotten at once.
+    /// The errors of the members, and of `find`; [`Kind::Busy`] when each parent was forgotten at
+    /// once.
     pub(crate) fn begin_after(
         store: &'a Store,
         snapshot: SnapshotId,

@@ -46,7 +46,7 @@ pub struct CheckOutcome {
     pub snapshots: u64,
     /// Packs examined.
     pub packs: u64,
-    /// Damaged or missing parts that `repair` can write anew.
+    /// Damaged or missing parts that `repair` can rewrite.
     pub repairable: u64,
     /// Objects in the rooms of members that no process of this store can have finished putting.
     pub strays: u64,
@@ -126,7 +126,7 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     let (known, unknown): (Vec<_>, Vec<_>) = bad.into_iter().partition(|pack| pack.is_known);
     let survey = survey(&snapshots, &mut chunks, &index)?;
     let lost_chunks = (lost.len() + survey.missing.len()) as u64;
-    // Most stores are sound, and their trees need not be read again for names.
+    // Most stores are intact, and their trees need not be read again for names.
     if !(survey.is_whole && survey.missing.is_empty() && lost.is_empty()) {
         let mut trees = Trees::new(chunks, &index, lost, survey);
         for snapshot in &snapshots {

@@ -1,7 +1,7 @@
 //! The records of a pack, decoded out of its strips while these are verified: a pack is read once.
 //!
 //! Invariants: a record is decoded from verified bytes only; one with a part that was not shown, or
-//! that is not sound as shown, is fetched in the way of all readers, which reports the error.
+//! that is not intact as shown, is fetched in the way of all readers, which reports the error.
 
 use std::ops::Range;
 

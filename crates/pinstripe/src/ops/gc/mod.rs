@@ -72,7 +72,7 @@ pub struct GcOutcome {
     pub deleted_bytes: u64,
     /// Packs among them from which needed data was moved.
     pub repacked_packs: u64,
-    /// Bytes of records that were moved so.
+    /// Bytes of the records that were rewritten.
     pub moved_bytes: u64,
     /// Pages of trees that are in one pack and should be in two, as in stores without parity.
     pub thin_pages: u64,
@@ -99,9 +99,9 @@ pub struct GcOutcome {
 /// Deletes everything that no snapshot needs.
 ///
 /// # Errors
-/// [`Kind::Refused`] when too few members are there, or a snapshot that is wanted cannot be read;
-/// [`Kind::Busy`] when writers do not say what they rely on; [`Kind::Locked`] without the key;
-/// those of the members. Whatever ends it, nothing that is needed is gone.
+/// [`Kind::Refused`] when too few members are present, or a snapshot that is wanted cannot be read;
+/// [`Kind::Busy`] when writers do not say what they rely on; [`Kind::Locked`] without the key; the
+/// errors of the members. Whatever ends it, nothing that is needed is gone.
 pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOutcome> {
     collect(store, options, &PackSelection::Waste(options.max_waste), monitor)
 }
@@ -111,7 +111,7 @@ pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOu
 /// count as needed: the caller has found that no pack has them in a state that can be read.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub(super) fn retire(
     store: &Store,
     sets: HashSet<SetId>,
@@ -127,7 +127,7 @@ pub(super) fn retire(
 /// Returns the number of tree pages that are in fewer packs than they should be.
 ///
 /// # Errors
-/// When a tree cannot be read; those of the members.
+/// When a tree cannot be read; the errors of the members.
 pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
     let detector = Arc::default();
     let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits, detector };
@@ -261,7 +261,7 @@ impl Collector<'_> {
     ) -> Result<GcOutcome> {
         let condemned = survey.lists.packs.len();
         // Condemned only after the repack: the data that snapshots need of these packs is in new
-        // ones by now.
+        // ones now.
         self.put(DeletionStep::Condemned(survey.lists.clone()))?;
         let lists = match self.after_answers(survey, selection) {
             Ok(none) if is_empty(&none) => {

@@ -19,7 +19,7 @@ use pinstripe_member::format::snapshot::TreeRoot;
 /// or cannot finish any more.
 ///
 /// # Errors
-/// As [`Store::names`].
+/// The errors of [`Store::names`].
 pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let names = store.names(Room::Snapshots, Quorum::Deletion)?;
     let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
@@ -45,7 +45,7 @@ impl StoreObservation {
     /// the snapshots, since what was deleted is on a tombstone by then.
     ///
     /// # Errors
-    /// As [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
+    /// The errors of [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
         let mut sessions = sessions_at_work(store, own)?;
         let marks = forgotten::load(store, Quorum::Deletion)?;
@@ -63,7 +63,7 @@ impl StoreObservation {
     /// is gone. A snapshot whose tree exists stays: those members may be malicious.
     ///
     /// # Errors
-    /// Those of the index.
+    /// The errors of the index.
     pub(crate) fn leave_out_returned(&mut self, index: &Index<'_>) -> Result<()> {
         for id in self.cases.snapshots_dead_by_few() {
             let Some(Some(tree)) = self.snapshots.get(&id) else { continue };

@@ -22,15 +22,15 @@ use pinstripe_member::{ExtentName, SharedMember};
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///
 /// # Errors
-/// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; those
-/// of the members.
+/// [`Kind::Busy`] when another process is about to bring back what one of them was deleting; the
+/// errors of the members.
 pub(super) fn inherit(gc: &Collector<'_>) -> Result<BTreeSet<CondemnationId>> {
     remove_cut_off(gc.store)?;
     end_those_of_earlier_boots(gc.store)?;
     gc.end_silent()?;
     let own = gc.session.session.id;
     let cases = deletion::load(gc.store, Quorum::Deletion)?;
-    // No other gc is at work, or loading would have said so.
+    // No other gc is running, or loading would have said so.
     for name in deletion::unreadable(gc.store)? {
         gc.store.delete_all(name)?;
     }
@@ -92,7 +92,7 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
 /// freed. Several processes that do this at once do the same.
 ///
 /// # Errors
-/// Those of the members; the next gc continues.
+/// The errors of the members; the next gc continues.
 pub(super) fn carry_out(
     gc: &Collector<'_>,
     id: CondemnationId,
@@ -123,7 +123,7 @@ fn is_dead(store: &Store, session: &Session) -> bool {
     session.process != own && sessions::is_dead(session, &own)
 }
 
-/// Sessions whose process certainly does not run any more, or that are over.
+/// Sessions whose process certainly does not run any more, or that have ended.
 fn ended(store: &Store) -> Result<Vec<Session>> {
     let sessions = all_sessions(store)?;
     let names = names(store)?;
@@ -137,7 +137,7 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
 /// enough have it that every later gc finds one: gc is what makes room.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> {
     for name in roots.iter().map(|id| ExtentName::snapshot(*id)) {
         let lacks = |member: &&SharedMember| matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
@@ -170,7 +170,7 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
 /// Snapshots that dead writers would have made and that no present member has: an absent one may.
 ///
 /// # Errors
-/// As [`sessions::load`].
+/// The errors of [`sessions::load`].
 pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     if store.absent().next().is_none() {
         return Ok(Vec::new());
@@ -186,7 +186,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
 /// Removes sessions that have no meaning any more; returns how many.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     let mut removed = 0;
     remove_cut_off(gc.store)?;
@@ -221,7 +221,7 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
 /// Ends the session with this beginning of its id, even if its process runs.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several begin so; those of
+/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several ids begin with this text; the errors of
 /// [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
     store.refuse_older_keys()?;

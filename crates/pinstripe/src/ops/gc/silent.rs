@@ -10,11 +10,11 @@ use crate::store::{heartbeats, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::format::session::{Session, Work};
 
-/// Looks for heartbeats of the others that may be at work, and ends the sessions of those that the
+/// Looks for heartbeats of the others that may be running, and ends the sessions of those that the
 /// detector takes for dead. Returns how many were ended.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(super) fn end(gc: &Collector<'_>, at_work: &[Session]) -> Result<u64> {
     let watched: Vec<Session> = at_work.iter().filter(|it| is_watched(it)).cloned().collect();
     let pulses = match watched.is_empty() {

@@ -1,8 +1,8 @@
 //! Tidying after deletion: index runs that name packs that are gone, objects that members bring
 //! back after an absence, and in the end the tombstones themselves.
 //!
-//! Invariant: a tombstone goes only when all members are there, nothing on them is listed in it, no
-//! run names its packs, and no writer is at work that might write such a run.
+//! Invariant: a tombstone goes only when all members are present, nothing on them is listed in it,
+//! no run names its packs, and no writer is running that might write such a run.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -23,7 +23,7 @@ const MERGE_TRIES: usize = 4;
 /// Tidies up. `earlier` are the condemnations that were carried out before this gc began.
 ///
 /// # Errors
-/// Those of the members; all of it is tried again by the next gc.
+/// The errors of the members; all of it is tried again by the next gc.
 pub(super) fn run(
     gc: &Collector<'_>,
     earlier: &BTreeSet<CondemnationId>,

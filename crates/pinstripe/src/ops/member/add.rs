@@ -17,7 +17,7 @@ pub struct Added {
     pub member: usize,
     /// Small objects copied to it.
     pub copied_objects: u64,
-    /// Data strips of a row of new packs from now on; 0 while too few members are there.
+    /// Data strips of a row of new packs from now on; 0 while too few members are present.
     pub data: usize,
 }
 
@@ -27,7 +27,7 @@ pub struct Added {
 ///
 /// # Errors
 /// [`Kind::Refused`] when it is not empty, or is on the disk of another member and `same_disk` is
-/// not set; [`Kind::Busy`] when another process changes the members; those of the members.
+/// not set; [`Kind::Busy`] when another process changes the members; the errors of the members.
 pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
     if !same_disk {
         init::refuse_disk(store, place, None)?;

@@ -48,7 +48,7 @@ pub(super) fn each_until_error<T: Sync, R: Send + Default>(
 /// Does all moves of a plan.
 ///
 /// # Errors
-/// Those of the members; [`Kind::Busy`] when the claim was ended.
+/// The errors of the members; [`Kind::Busy`] when the claim was ended.
 pub(super) fn moves(
     store: &Store,
     claim: &Claim,
@@ -94,7 +94,7 @@ fn carry(store: &Store, claim: &Claim, one: &Move, monitor: &Monitor) -> Result<
     }
 }
 
-/// Opens a set; `None` when no trailer of it is sound, or no member has it any more.
+/// Opens a set; `None` when no trailer of it is intact, or no member has it any more.
 pub(super) fn open(store: &Store, name: ExtentName) -> Result<Option<SetReader>> {
     let ExtentName::In(_, id) = name else { return Ok(None) };
     match store.open_to_judge(name, SetId(id)) {
@@ -111,7 +111,7 @@ fn slot_of(reader: &SetReader, number: usize) -> Option<usize> {
     slots.clone().find(held).or_else(|| slots.find(|slot| reader.member_of(*slot) == Some(number)))
 }
 
-/// Returns another member whose extent of the same slot is sound to its last byte.
+/// Returns another member whose extent of the same slot is intact to its last byte.
 fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
     let mut others = reader.holders_of(slot).iter().copied().filter(|other| *other != number);
     others.find(|other| reader.is_sound_on(*other, slot))
@@ -129,7 +129,7 @@ pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result
 /// Removes an extent that another member has too.
 ///
 /// # Errors
-/// [`Kind::Busy`] when the claim was ended; those of the member.
+/// [`Kind::Busy`] when the claim was ended; the errors of the member.
 pub(super) fn drop_copy(
     store: &Store,
     claim: &Claim,
@@ -159,7 +159,7 @@ fn bring(
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
-            // If it is gone by now, it is not damaged.
+            // If it is gone now, it is not damaged.
             from.len(one.name)?;
             let place = from.place().join(one.name.path());
             monitor.warning(place, error.advice("it was moved unchanged"));

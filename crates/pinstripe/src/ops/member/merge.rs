@@ -26,7 +26,7 @@ pub struct Brought {
     pub brought_snapshots: u64,
     /// The number that are here already.
     pub known_snapshots: u64,
-    /// The number that were deleted here, and stay so.
+    /// The number of snapshots that were deleted here and remain deleted.
     pub deleted_snapshots: u64,
 }
 

@@ -55,7 +55,7 @@ pub fn loads(spreads: &[SetPlacement], members: &[usize]) -> BTreeMap<usize, u64
 pub struct Takers {
     /// Their numbers.
     pub members: Vec<usize>,
-    /// Bytes that a member has room for; no entry where that is not known.
+    /// Bytes that a member has room for; no entry if that is not known.
     pub room_bytes: BTreeMap<usize, u64>,
 }
 

@@ -36,8 +36,8 @@ pub struct MemberShare {
 /// resumes.
 ///
 /// # Errors
-/// [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the members; those of
-/// the members.
+/// [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the members; the
+/// errors of the members.
 pub fn rebalance(
     store: &Store,
     dry_run: bool,

@@ -36,7 +36,7 @@ pub struct RemoveOutcome {
 /// [`Kind::Refused`] when it is absent, or when sets are striped over all members and some are
 /// absent; [`Kind::Locked`] when sets have to be rewritten and the key is not available;
 /// [`Kind::TooManyLosses`] when too few would remain for the parity; [`Kind::Busy`] when another
-/// process changes the members; those of the members.
+/// process changes the members; the errors of the members.
 pub fn remove(
     store: &mut Store,
     number: usize,

@@ -45,7 +45,7 @@ pub struct Replaced {
 /// # Errors
 /// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
 /// or is on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when another
-/// process changes the members; those of the members.
+/// process changes the members; the errors of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,

@@ -307,7 +307,7 @@ impl FileTree for SnapshotTree {
         }
         let read = self.content.read(&self.pages, inode, entry, range, out);
         read.inspect_err(|error| self.tell(error)).map_err(|error| match error.kind() {
-            // The file is there, and its bytes are not: a collector took them, or they are lost.
+            // The file is present, and its bytes are not: a collector took them, or they are lost.
             Kind::NotFound => Error::new(Kind::TooManyLosses, error.to_string()),
             _ => error,
         })

@@ -152,7 +152,7 @@ fn is_certain(store: &Store, set: SetId) -> bool {
             let damage = reader.verify(&mut |_| {}).damage;
             damage.iter().filter(|one| !one.repairable).all(|one| reader.is_certain(one))
         }
-        // No trailer is sound: each member was asked for one.
+        // No trailer is intact: each member was asked for one.
         Err(error) => error.kind() == Kind::Corrupt,
     }
 }

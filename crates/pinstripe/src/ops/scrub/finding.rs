@@ -69,7 +69,7 @@ impl<'a> Ledger<'a> {
         Ledger { monitor, store, report, sums: Mutex::default() }
     }
 
-    /// A member that is not there.
+    /// A member that is missing.
     pub(super) fn absent(&self, member: usize, error: Error) {
         let finding = Finding { part: "member", ..self.finding(member, None, error.what()) };
         (self.report)(&finding);

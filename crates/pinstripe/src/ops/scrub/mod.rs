@@ -5,7 +5,7 @@
 //! small objects carry checksums of their stored bytes.
 //!
 //! Invariants: a rewritten extent takes its place only when it is durable; a missing extent that a
-//! writer at work may be about to write is left alone; the only sound objects that are removed are
+//! running writer may be about to write is left alone; the only sound objects that are removed are
 //! superseded index runs; no decision depends on wall clocks.
 //!
 //! Never here: rebuilding index runs, labels of new members, forgetting lost packs: repair does
@@ -146,7 +146,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// A run under way.
+/// A run in progress.
 struct Round<'a> {
     progress: state::Progress<'a>,
     /// When the state was written last, and how much was verified by then.
@@ -167,7 +167,7 @@ impl Round<'_> {
 }
 
 /// Reports members that were absent, and removes the superseded index runs that they brought back.
-/// Returns those runs, and how many were removed: none while another writer is at work.
+/// Returns those runs, and how many were removed: none while another writer is running.
 fn drop_superseded(store: &Store, ledger: &Ledger<'_>) -> Result<(HashSet<SetId>, u64)> {
     let superseded = index::superseded(store)?;
     let stale = index::stale_members(store, &superseded)?;

@@ -32,7 +32,7 @@ pub(super) struct Survey {
     pub(super) sets: Vec<Item>,
     /// Packs that an index run lists: their writers have ended.
     indexed: HashSet<SetId>,
-    /// Writers are at work: a set that no index run names may be unfinished.
+    /// Writers are running: a set that no index run names may be unfinished.
     writers: bool,
 }
 

@@ -41,7 +41,7 @@ pub struct ScrubStatus {
 /// since 1970.
 ///
 /// # Errors
-/// As [`super::run`].
+/// The errors of [`super::run`].
 pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<ScrubStatus> {
     let state = state::load(store)?;
     let survey = sets::survey(store, &HashSet::new(), &Ledger::new(store, monitor, &|_| {}))?;

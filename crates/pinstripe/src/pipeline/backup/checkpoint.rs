@@ -128,17 +128,17 @@ pub struct Partial {
 
 /// The assembler's side.
 pub struct Checkpoints<'a> {
-    /// Whether it is time; asked after each job while none is under way.
+    /// Whether it is time; asked after each job while none is in progress.
     due: &'a (dyn Fn() -> bool + Sync),
     /// The assembler's part in the rounds of the packer that the workers feed.
     data_feeder: Feeder<'a>,
     /// Its part in the rounds of the packer that it alone feeds.
     tree_feeder: Feeder<'a>,
-    /// One is under way, as far as the assembler has noticed.
+    /// One is in progress, as far as the assembler has noticed.
     is_under_way: bool,
     /// To the thread that completes them.
     partials: Sender<Partial>,
-    /// From that thread: the one under way is durable.
+    /// From that thread: the one in progress is durable.
     completed: Receiver<()>,
     /// To the packer that the workers feed.
     data: Sender<ToPacker>,
@@ -180,7 +180,7 @@ impl<'a> Checkpoints<'a> {
         !self.is_under_way && (self.due)()
     }
 
-    /// Waits for the checkpoint under way, where that was asked for.
+    /// Waits for the checkpoint in progress, where that was asked for.
     pub fn settle(&mut self, abort: &Abort) {
         if self.waits && self.is_under_way && abort.recv(&self.completed).is_ok() {
             self.is_under_way = false;
@@ -229,7 +229,7 @@ pub fn complete(
         if let Some(old) = last.replace(name) {
             writers.delete(old);
         }
-        // It has room for one, and one is under way at a time.
+        // It has room for one, and one is in progress at a time.
         let _ = completed.try_send(());
     }
 }

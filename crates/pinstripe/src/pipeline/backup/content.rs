@@ -22,7 +22,7 @@ impl LongContent {
     /// Adds the next rows.
     ///
     /// # Errors
-    /// Those of the compressor.
+    /// The errors of the compressor.
     pub fn add(&mut self, rows: Vec<ChunkRow>, record: &mut RecordBuilder<'_>) -> Result<()> {
         for row in rows {
             self.add_row(row, record)?;
@@ -59,7 +59,7 @@ impl LongContent {
     /// All of it; a list that would burst its page is in chunks itself.
     ///
     /// # Errors
-    /// Those of the compressor.
+    /// The errors of the compressor.
     pub fn finish(mut self, record: &mut RecordBuilder<'_>) -> Result<Content> {
         if !self.is_long {
             return Ok(Content::Chunks(self.rows));

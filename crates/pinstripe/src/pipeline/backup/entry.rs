@@ -22,7 +22,7 @@ impl OpenedFile {
     /// Opens `path` and asks for its runs of data.
     ///
     /// # Errors
-    /// Those of the system; [`Kind::Changed`] when it is no longer a file.
+    /// The errors of the system; [`Kind::Changed`] when it is no longer a file.
     pub fn open(shared: &Reading<'_>, path: &[u8]) -> Result<Self> {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
@@ -46,7 +46,7 @@ impl OpenedFile {
     /// first read: should the file have changed meanwhile, the next backup reads it again.
     ///
     /// # Errors
-    /// Those of the system.
+    /// The errors of the system.
     pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {

@@ -109,7 +109,7 @@ impl ChunkTask {
     /// Carries the task out.
     ///
     /// # Errors
-    /// Those of the compressor.
+    /// The errors of the compressor.
     pub fn run(self, record: &mut RecordBuilder<'_>) -> Result<Vec<ChunkRow>> {
         let mut rows = Vec::with_capacity(self.chunks.len());
         let mut fresh = FreshRun::default();
@@ -308,7 +308,7 @@ impl Cut<'_> {
             let scanned = match early.remove(&next) {
                 Some(scanned) => scanned,
                 None => {
-                    // A worker answers each scan unless the run is over. A scan whose read hangs
+                    // A worker answers each scan unless the run has ended. A scan whose read hangs
                     // delays a stop, but the worker would delay the end of the run as well.
                     let scanned = shared.abort.recv(&replies)?;
                     early.insert(scanned.number, scanned);

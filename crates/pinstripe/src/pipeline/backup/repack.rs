@@ -1,7 +1,7 @@
 //! Repacking: the needed part of some packs is copied into new packs, so that the old ones can go.
 //!
 //! Invariants: a chunk that another pack has too is relied upon only after that copy was read and
-//! verified; copied bytes were verified; a pack with a needed chunk that is sound nowhere is kept;
+//! verified; copied bytes were verified; a pack with a needed chunk that is intact nowhere is kept;
 //! a page that should be in two packs gets as many copies as it lacks. The new packs are durable
 //! and in an index run on return.
 
@@ -55,7 +55,7 @@ pub struct RepackPlan<'p> {
     pub excluded: &'p HashSet<SetId>,
 }
 
-/// Carries out a plan. Returns the packs that must stay because something in them is sound
+/// Carries out a plan. Returns the packs that must stay because something in them is intact
 /// nowhere; each is a loss in the ledger.
 ///
 /// # Errors
@@ -206,7 +206,7 @@ impl Todo<'_> {
 enum Moved {
     /// All of it is in packs that stay.
     All,
-    /// A part of it is sound nowhere, for this reason, so the pack has to stay.
+    /// A part of it is intact nowhere, for this reason, so the pack has to stay.
     CannotMove(Error),
 }
 

@@ -42,7 +42,7 @@ impl DecisionSink for Show<'_> {
 /// Walks and compares; `show` gets every file that a backup would read, in path order.
 ///
 /// # Errors
-/// A source that cannot be walked at all; those of `show`.
+/// A source that cannot be walked at all; the errors of `show`.
 pub fn survey(
     comparison: Comparison<'_>,
     monitor: &Monitor,

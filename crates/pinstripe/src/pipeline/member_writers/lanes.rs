@@ -53,7 +53,7 @@ impl Lanes {
                         };
                         shared.fail(number, &member, error, to);
                     }
-                    // The writer has ended when the run is over.
+                    // The writer has ended when the run has ended.
                     let _ = done.send(());
                 }
             });

@@ -27,7 +27,7 @@ impl Room {
         Room { member, set_aside_bytes: Arc::default() }
     }
 
-    /// Bytes that are free and not set aside; `None` where that is not known.
+    /// Bytes that are free and not set aside; `None` if that is not known.
     fn free_bytes(&self, caps: &Caps) -> Option<u64> {
         let usable = caps.usable_bytes(SPARED_MOST_BYTES)?;
         Some(usable.saturating_sub(self.set_aside_bytes.load(Ordering::Relaxed)))

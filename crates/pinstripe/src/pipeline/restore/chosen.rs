@@ -70,7 +70,7 @@ impl<'a> ChosenReader<'a> {
     /// The next wanted entry, `None` at the end.
     ///
     /// # Errors
-    /// Those of [`TreeReader::next_entry`].
+    /// The errors of [`TreeReader::next_entry`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         while self.ready.is_empty() {
             let Some(mut entry) = self.tree.next_entry()? else { return Ok(None) };

@@ -5,7 +5,7 @@
 //! that every record is read and decoded once for all files that want it. Files are written out of
 //! order; the last piece of a file finishes it. A file that cannot be restored whole is removed.
 //!
-//! Invariant: records that are fetched or on their way take no more than their part of the memory,
+//! Invariant: records that are fetched or in flight take no more than their part of the memory,
 //! however long they are; see the [runner](pinstripe_prefetch::runner), which knows the plan. From
 //! remote members, neighbouring records are fetched as one span (`spans.rs`); a record is still
 //! decoded by one thread.
@@ -115,7 +115,7 @@ pub struct FirstPass {
 /// How a directory was found before it was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FoundDirectory {
-    /// It was not there.
+    /// It did not exist.
     Missing,
     /// Mode, owner or attributes differ. The time moves with every change in it.
     Different,
@@ -268,7 +268,7 @@ impl RestorePlan<'_> {
     /// one. Returns whether there were any.
     ///
     /// # Errors
-    /// As [`files`](Self::files).
+    /// The errors of [`files`](Self::files).
     pub(crate) fn files_under_other_names(
         &self,
         tree: &mut ChosenReader<'_>,

@@ -55,7 +55,7 @@ impl DecodedRecord {
     /// One of its chunks.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is not there, or not sound.
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when it is missing, or not intact.
     pub fn chunk(&self, raw_offset: u32, row: &ChunkRow) -> Result<&[u8]> {
         let at = self.chunks.binary_search_by_key(&raw_offset, |(offset, ..)| *offset);
         match at.map(|at| &self.chunks[at]) {

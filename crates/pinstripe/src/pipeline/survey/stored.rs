@@ -52,7 +52,7 @@ type Tallies = Mutex<HashMap<u64, Tally>>;
 /// names. A file that cannot be read is a loss in the ledger, and not counted.
 ///
 /// # Errors
-/// Those of `produce`.
+/// The errors of `produce`.
 pub fn survey_stored<R>(
     origin: Origin<'_>,
     monitor: &Monitor,

@@ -31,7 +31,7 @@ impl Acknowledger {
     /// new. To be called before the first chunk is relied upon, and now and then from there on.
     ///
     /// # Errors
-    /// Those of [`super::load`]; those of the members, when too few took an answer.
+    /// The errors of [`super::load`]; the errors of the members, when too few took an answer.
     pub fn look(&mut self, store: &Store, index: &Index<'_>) -> Result<()> {
         // A condemnation of a gc with newer keys could not be read.
         store.refuse_older_keys()?;

@@ -12,8 +12,8 @@ use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 use pinstripe_member::format::gc::Lists;
 use pinstripe_member::format::session::{Session, Work};
 
-/// Whether a session is over although its object still exists: its snapshot has been put. Snapshots
-/// have to be read after the session.
+/// Whether a session has ended although its object still exists: its snapshot has been put.
+/// Snapshots have to be read after the session.
 pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
     session.work == Work::Backup && snapshots.contains(&SnapshotId(session.commit))
 }
@@ -145,7 +145,7 @@ pub(crate) fn is_too_late<'a>(
 /// The action on a condemnation that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseAction {
-    /// Its owner is at work.
+    /// Its owner is running.
     Leave,
     /// The deletion was finished: remove its other objects.
     Clear,

@@ -181,8 +181,8 @@ impl Cases {
 /// it. A list without a sound copy on any member is ignored, unless a gc is running.
 ///
 /// # Errors
-/// As [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of deletion cannot
-/// be read.
+/// The errors of [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of
+/// deletion cannot be read.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
     let found = found(store, quorum)?;
     if let Some((name, error)) = found.unsound.into_iter().next()
@@ -208,7 +208,7 @@ fn is_another_gc_at_work(store: &Store, quorum: Quorum) -> Result<bool> {
 /// The names of steps that no member can read.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
     let found = found(store, Quorum::Deletion)?;
     Ok(found.unsound.into_iter().map(|(name, _)| name).collect())
@@ -217,7 +217,7 @@ pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
 /// The names of all steps that count.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(crate) fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let sound = found(store, Quorum::Backup)?.sound.into_keys();
     Ok(sound.map(|id| ExtentName::In(Room::Gc, id)).collect())
@@ -241,7 +241,7 @@ fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>)
 /// The names in a room that are deleted, as far as tombstones can be read.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
     let cases = readable(store)?;
     Ok(match room {
@@ -255,7 +255,7 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
 /// members have counts only for extents that no more members have: a member brought those back.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(super) fn leave_out_dead(
     store: &Store,
     room: Room,
@@ -272,7 +272,7 @@ pub(super) fn leave_out_dead(
 /// have it are absent.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(SnapshotId, u32)>> {
     let found = found(store, quorum)?;
     let cases = cases(found.sound, found.few);
@@ -283,7 +283,7 @@ pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(Snapsho
 /// is not a loss.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     // Prefetched answers may be older than the read that the caller missed.
     store.foresee(&[]);
@@ -307,7 +307,7 @@ pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
 /// missing extent is not damage, and none of it is written again.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
     let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
     Ok(going_packs(store)?.contains(&SetId(id)))
@@ -329,7 +329,7 @@ pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
 /// Puts a step on the members.
 ///
 /// # Errors
-/// [`Kind::Exists`] when the name is taken by another object; those of the members.
+/// [`Kind::Exists`] when the name is taken by another object; the errors of the members.
 pub fn put(
     store: &Store,
     condemnation: CondemnationId,
@@ -344,7 +344,7 @@ pub fn put(
 /// The names of all tombstones that can be read: they are kept on every member.
 ///
 /// # Errors
-/// As [`Store::objects`].
+/// The errors of [`Store::objects`].
 pub(crate) fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
     let cases = readable(store)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
@@ -378,7 +378,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
 /// reaping object without it is a leftover wherever it is seen.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
     store.delete_all(step_name(condemnation, DeletionStep::Condemned))?;
@@ -389,7 +389,7 @@ pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case)
 /// be removed in any order, and one that returns is ignored because the tombstone exists.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.drop_all(step_name(condemnation, DeletionStep::Condemned))?;
     store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
@@ -400,7 +400,7 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
 /// Removes a tombstone, once no member or index names anything that it lists.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub(crate) fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
     store.delete_all(step_name(condemnation, DeletionStep::Tombstone))
 }

@@ -27,7 +27,7 @@ const OPENED_AHEAD: usize = 64;
 /// Reads the index that a pack carries at its own end.
 ///
 /// # Errors
-/// When the set cannot be read or its index is not sound.
+/// When the set cannot be read or its index is not intact.
 pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
     let name = ExtentName::pack(set);
     index_of_pack(&open_set(store, name, set)?, set, store.opener())
@@ -36,7 +36,7 @@ pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
 /// The same of a pack that is open.
 ///
 /// # Errors
-/// As [`read_pack_index`].
+/// The errors of [`read_pack_index`].
 pub fn index_of_pack(reader: &SetReader, set: SetId, opener: &Opener) -> Result<PackIndex> {
     own_index(reader, set, opener).map(|pack| pack.index)
 }

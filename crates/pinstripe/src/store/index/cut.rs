@@ -8,7 +8,7 @@ use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, Header};
 use pinstripe_stripe::stripe::SetReader;
 
 /// The geometry of a stripe set, as the first sound header says among those of its extents on
-/// `members`, or else the first sound trailer; `None` when none is sound.
+/// `members`, or else the first sound trailer; `None` when none is intact.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {
         let member = store.member_slots.get(*number)?.member.as_ref()?;

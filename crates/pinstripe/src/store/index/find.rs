@@ -158,7 +158,7 @@ impl Index<'_> {
     /// read per page of the index.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     pub fn missing(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
         let mut missing = Vec::new();
         for id in ids {
@@ -172,7 +172,7 @@ impl Index<'_> {
     /// All places of a chunk in packs that can be read: when one is damaged, the next one serves.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     pub fn places(&self, id: &ChunkId) -> Result<Vec<Place>> {
         self.ask(|view| {
             let mut places: Vec<Place> = Vec::new();
@@ -199,7 +199,7 @@ impl Index<'_> {
     /// can be read and is not condemned. The pack is marked as used.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     pub fn rely_on(&self, id: &ChunkId) -> Result<bool> {
         self.ask(|view| {
             let mut may = false;
@@ -215,7 +215,7 @@ impl Index<'_> {
     /// loaded: chunks that raced and were stored twice.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     pub fn raced<'i>(&self, ids: impl IntoIterator<Item = &'i ChunkId>) -> Result<u64> {
         let view = self.view();
         let own = self.marks(|marks| marks.own.clone());
@@ -242,7 +242,7 @@ impl Index<'_> {
     /// cannot be read and is done without from then on.
     ///
     /// # Errors
-    /// Those of `work` that have another cause; those of the members.
+    /// The errors of `work` that have another cause; the errors of the members.
     pub fn over_rows<T>(&self, mut work: impl FnMut(&Rows<'_>) -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {
@@ -317,7 +317,7 @@ impl Rows<'_> {
     /// Shows every row, in the order of the ids. Ends with the first error of `show`.
     ///
     /// # Errors
-    /// As [`find_many`](Self::find_many), and those of `show`.
+    /// The errors of [`find_many`](Self::find_many), and the errors of `show`.
     pub fn for_each(&self, show: &mut dyn FnMut(u64, &ChunkId, Place) -> Result<()>) -> Result<()> {
         let runs: Vec<&Run> = self.view.runs.iter().map(|run| &**run).collect();
         let loose: Vec<&Loose> = self.view.loose.iter().map(|loose| &**loose).collect();

@@ -30,7 +30,7 @@ const LISTS_MAX: usize = 8;
 /// Which stripe sets a room has, and on which of the present members and newcomers.
 ///
 /// # Errors
-/// As [`Store::list`].
+/// The errors of [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let listed = store.list(room)?.into_iter();
     let mut sets: BTreeMap<_, _> = listed.map(|(id, members)| (SetId(id), members)).collect();
@@ -45,7 +45,7 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
 /// The same without packs that are being deleted: the sets that must be kept complete.
 ///
 /// # Errors
-/// As [`Store::list`].
+/// The errors of [`Store::list`].
 pub fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let mut sets = sets_in(store, room)?;
     if room == Room::Packs {
@@ -106,8 +106,8 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     parsed.map(AnyRun::Indexes).map_err(|error| error.at(name.path()))
 }
 
-/// Packs that a readable run lists, whether or not they are there; for each run what it says
-/// or why it cannot be read.
+/// Packs that a readable run lists, whether or not they are present; for each run what it says or
+/// why it cannot be read.
 ///
 /// # Errors
 /// When a member that is present cannot be listed.
@@ -123,7 +123,7 @@ pub(super) fn packs_of_run(store: &Store, set: SetId, extents: usize) -> Result<
 }
 
 impl Index<'_> {
-    /// Makes a view of what is there now. `all` lists packs too, not only runs.
+    /// Makes a view of what exists now. `all` lists packs too, not only runs.
     pub(super) fn gather(&self, all: bool) -> Result<()> {
         if all {
             // Before the packs are listed: a deletion that begins after this shows up as news in

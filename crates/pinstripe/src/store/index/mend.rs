@@ -40,7 +40,7 @@ impl Index<'_> {
     /// cannot be read, except runs of a newer version, and those that an absent member may have.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a run of a newer version; those of the members.
+    /// [`Kind::Unsupported`] for a run of a newer version; the errors of the members.
     pub fn mend(&self) -> Result<Mended> {
         let mut bad = Vec::new();
         for (run, packs) in sets_spoken_of(self.store)? {

@@ -126,7 +126,7 @@ impl Index<'_> {
     /// lost: that one is left out from then on, and a merge of its packs must be planned again.
     ///
     /// # Errors
-    /// Those of the members; [`Kind::TooManyLosses`] when there are too few for a run.
+    /// The errors of the members; [`Kind::TooManyLosses`] when there are too few for a run.
     pub fn merge(&self, merge: Merge, is_over: &dyn Fn() -> bool) -> Result<Option<SetId>> {
         let view = self.view();
         let packs = self.packs_of(&view, &merge);
@@ -147,8 +147,8 @@ impl Index<'_> {
                 return if is_unreadable { Ok(None) } else { Err(error) };
             }
         };
-        // The new run is durable on the members by now. Removed earlier, the old rows could be lost
-        // in a power cut.
+        // The new run is durable on the members now. Removed earlier, the old rows could be lost in
+        // a power cut.
         let replaced = merge.runs.iter().map(|run| run.set);
         self.remove_runs(replaced.chain(merge.loose.iter().filter_map(|loose| loose.run)))?;
         self.gather(false)?;

@@ -36,7 +36,7 @@ impl PageCache {
         PageCache(RankedMutex::new(StoreLock::Pages, pages))
     }
 
-    /// A page, read by `read` when it is not there.
+    /// A page, read by `read` when it is missing.
     pub(super) fn get(
         &self,
         run: SetId,

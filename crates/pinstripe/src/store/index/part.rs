@@ -29,10 +29,10 @@ pub(super) fn parse<'b>(
 }
 
 /// As [`read`], but of a part that every verb reads: from what this host keeps of the set, if it is
-/// there and `judge` takes it.
+/// present and `judge` takes it.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 pub(super) fn read_kept<T>(
     reader: &SetReader,
     kept: Option<&SealedCache>,
@@ -63,7 +63,7 @@ pub(super) fn kept_as(name: ExtentName, range: &Range<u64>) -> CacheKey {
 /// Reads a range the cheap way and, if `judge` refuses it, with every strip verified.
 ///
 /// # Errors
-/// Those of the reader; that of `judge` for verified bytes.
+/// The errors of the reader; that of `judge` for verified bytes.
 pub(super) fn read<T>(
     reader: &SetReader,
     range: Range<u64>,
@@ -84,7 +84,7 @@ pub(super) fn read<T>(
 /// Returns the record with a pack's index, which is at the end of the pack.
 ///
 /// # Errors
-/// Those of the seal.
+/// The errors of the seal.
 pub fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
     write(RecordKind::PackIndex, &index.encode(), sealer)
 }

@@ -29,7 +29,7 @@ impl Index<'_> {
     /// Removes runs of whose packs other runs speak as well, which have all of their extents now.
     ///
     /// # Errors
-    /// Those of the members.
+    /// The errors of the members.
     pub(crate) fn remove_redundant(&self) -> Result<()> {
         let view = self.view();
         if view.redundant.is_empty() {

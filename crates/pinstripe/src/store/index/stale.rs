@@ -5,7 +5,7 @@
 //! and do not count against the members that have no part of them.
 //!
 //! Invariants: a run is judged superseded only with all members present, and removed only while no
-//! other writer is at work that may be about to write such a run or to remove it. A run on more
+//! other writer is running that may be about to write such a run or to remove it. A run on more
 //! members than may be absent at once is not superseded, unless other runs list all its packs.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,11 +135,11 @@ fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId,
     Ok(covered)
 }
 
-/// Removes superseded runs and says which they were; none while another writer than `own` is at
-/// work.
+/// Removes superseded runs and says which they were; none while another writer than `own` is
+/// running.
 ///
 /// # Errors
-/// Those of the members.
+/// The errors of the members.
 pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Superseded>> {
     let before = superseded(store)?;
     if before.is_empty() {
@@ -168,7 +168,7 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
 /// member that cannot be listed is not included: its snapshots are unknown.
 ///
 /// # Errors
-/// As [`Store::list`].
+/// The errors of [`Store::list`].
 pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMap<usize, Stale>> {
     // A run or snapshot missing on more members than may be absent at once points to none of them.
     let may_be_away = usize::from(store.config.parity);

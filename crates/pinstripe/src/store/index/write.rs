@@ -136,7 +136,7 @@ impl<'s> RunWriter<'s> {
     /// [`finish`](Self::finish) is given.
     ///
     /// # Errors
-    /// Those of the sink; [`Kind::Usage`] for a row out of order.
+    /// The errors of the sink; [`Kind::Usage`] for a row out of order.
     pub fn push(&mut self, row: Row) -> Result<()> {
         match self.last {
             Some(last) if row.id < last => {
@@ -222,7 +222,7 @@ impl<'s> RunWriter<'s> {
     /// Ends the run; `packs` is what the rows' numbers mean.
     ///
     /// # Errors
-    /// Those of the sink; [`Kind::Usage`] for more packs than a run can have.
+    /// The errors of the sink; [`Kind::Usage`] for more packs than a run can have.
     pub fn finish(mut self, packs: &[RunPack]) -> Result<RunHead> {
         if packs.len() > RUN_MAX_PACKS {
             return Err(Error::new(Kind::Usage, "too many packs for one index run")
@@ -245,7 +245,7 @@ impl<'s> RunWriter<'s> {
 /// Lays a run that lists `packs`; the caller seals its extents.
 ///
 /// # Errors
-/// Those of the sink and of [`SealedPack::rows`].
+/// The errors of the sink and of [`SealedPack::rows`].
 pub fn lay_run(
     store: &Store,
     set: SetId,
@@ -308,7 +308,7 @@ impl StripSink for Extents {
 /// for that number of members.
 ///
 /// # Errors
-/// Those of `lay`; those of members, when more fail or are absent than parity replaces.
+/// The errors of `lay`; those of members, when more fail or are absent than parity replaces.
 pub fn write_run<T>(
     store: &Store,
     lay: impl FnOnce(SetId, Geometry, &mut dyn StripSink) -> Result<T>,

@@ -48,7 +48,7 @@ impl Store {
     /// of this process.
     ///
     /// # Errors
-    /// As [`confirm_keys`](Self::confirm_keys).
+    /// The errors of [`confirm_keys`](Self::confirm_keys).
     pub(crate) fn refuse_older_keys(&self) -> Result<bool> {
         let Some(unlocked) = &self.unlocked else { return Ok(true) };
         let own = KeyRing::name(self.config.store, unlocked.generation);
@@ -125,7 +125,7 @@ impl Store {
     /// none is left; while a member is absent, a session cannot be ended from outside.
     ///
     /// # Errors
-    /// Those of the members.
+    /// The errors of the members.
     pub(super) fn end_earlier_sessions(&self) -> Result<bool> {
         let patience = if self.is_far() { ANSWER_WAIT_FAR } else { ANSWER_WAIT };
         let began = clock::monotonic();

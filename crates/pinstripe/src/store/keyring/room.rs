@@ -290,8 +290,8 @@ impl KeyRoom {
         };
         let ring = &ring.object;
         let slots = self.slots.iter().map(|slot| &slot.object);
-        // A slot of a later generation may belong to a rotation in progress, whose ring is not
-        // there yet: deleting it would leave that ring without a slot.
+        // A slot of a later generation may belong to a rotation in progress, whose ring is missing
+        // yet: deleting it would leave that ring without a slot.
         let slots = slots.filter(|slot| match slot.ring_commitment == ring.commitment {
             true => self.is_removed(slot),
             false => slot.generation <= ring.generation,

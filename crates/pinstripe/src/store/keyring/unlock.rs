@@ -59,7 +59,7 @@ impl Store {
     /// Returns what is wrong with slots that could not be tried.
     ///
     /// # Errors
-    /// As [`unlock_within`](Self::unlock_within).
+    /// The errors of [`unlock_within`](Self::unlock_within).
     pub fn unlock(&mut self, credential: &Credential) -> Result<Vec<Error>> {
         let mut told = Vec::new();
         self.unlock_within(credential, &UnlockLimits::default(), &mut |error| told.push(error))?;
@@ -72,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::WrongKey`] when no slot opens with the credential; the error does not list the
-    /// slots. [`Kind::Corrupt`] when neither a slot nor a ring is sound, or no label was made with
+    /// slots. [`Kind::Corrupt`] when neither a slot nor a ring is intact, or no label was made with
     /// the keys.
     pub fn unlock_within(
         &mut self,
@@ -149,7 +149,7 @@ impl Store {
             let format = ring.format();
             let voucher = (format > Format::V1).then(|| Voucher::new(&keys));
             let verify = voucher.as_ref().map(|it| |name, bytes: &[u8]| it.verify(name, bytes));
-            // Judged with this ring's own keys where there are MACs: a member without the keys can
+            // Judged with this ring's own keys if there are MACs: a member without the keys can
             // forge neither a later ring nor a removal, and so cannot lock a holder out.
             if is_followed(room, ring, &keys) || room.removes(it.slot, verify.as_ref()) {
                 return Ok(None);

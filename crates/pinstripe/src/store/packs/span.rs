@@ -2,7 +2,7 @@
 //!
 //! A read from a remote member costs a round trip at any length, so the records that a plan wants
 //! from one part of a pack are read together. Each record in it is verified on its own, when it is
-//! taken out; one that is not sound is fetched alone, rebuilt from parity if necessary, without
+//! taken out; one that is not intact is fetched alone, rebuilt from parity if necessary, without
 //! cost to the others.
 
 use super::{FetchedRecord, PackReader, RecordPlace, unknown_pack};
@@ -42,7 +42,7 @@ impl FetchedSpan {
     /// Gives the record at a place within to `take`.
     ///
     /// # Errors
-    /// As [`PackReader::fetch`]; those of `take`.
+    /// The errors of [`PackReader::fetch`]; the errors of `take`.
     pub(crate) fn take<T>(
         &self,
         (packs, index): (&PackReader<'_>, &Index<'_>),
@@ -71,7 +71,7 @@ impl FetchedSpan {
 }
 
 impl PackReader<'_> {
-    /// How the members that are read from are asked, if not enough near ones are there to be read
+    /// How the members that are read from are asked, if not enough near ones are present to be read
     /// from instead.
     pub fn reach(&self) -> Option<Reach> {
         *self.reach.get_or_init(|| self.find_reach())
@@ -93,7 +93,7 @@ impl PackReader<'_> {
     /// Fetches one record and verifies it.
     ///
     /// # Errors
-    /// As [`fetch`](Self::fetch).
+    /// The errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_one(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedSpan> {
         let content = Content::Record(self.fetch_place(index, place)?);
         Ok(FetchedSpan { place, content })

@@ -30,7 +30,8 @@ pub trait Follow {
 /// Shows `to` everything that a tree needs, each page before what is below it.
 ///
 /// # Errors
-/// Those of `to`; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a malformed page.
+/// The errors of `to`; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a malformed
+/// page.
 pub fn follow(root: &TreeRoot, to: &mut impl Follow) -> Result<()> {
     node(&root.id, root.height, b"", to)
 }

@@ -24,14 +24,14 @@ use crate::time;
 
 /// Measure the disks, and write the best settings to a file
 ///
-/// Runs the cases that answer what to set, in the directories or on the members of a store
-/// (--store): quick in each (policy, depth and strip size of split), stripe over all (the granule of
-/// an array), split over all (the codec), record-probe in the first (how streams are recorded, and
-/// their ring). This takes 7 minutes for one place, and 2 1/2 more for each further one. If several
-/// places give different answers, the most frequent one is written; if there is a tie, the first.
+/// Runs four cases of the lab in the directories, or on the members of a store (--store): quick in
+/// each (policy, depth and strip size of split), stripe over all (the stripe_size of an array),
+/// split over all (the codec), and record-probe in the first (write policy and ring of record). This
+/// takes 7 minutes for one directory, and 2 1/2 minutes for each further one. If the directories
+/// have different best values, the most frequent one is written; if there is a tie, the first.
 /// The file gives the evidence for each setting; other verbs read it with --knobs FILE, or by the
 /// key 'knobs' in the config file. Options on the command line take precedence. Only settings that
-/// are shown to be better than the default of a verb, or as good as any other, are written; the
+/// are proved to be better than the default of a verb, or as good as any other, are written; the
 /// others are reported as undecided.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -49,7 +49,7 @@ pub struct LabTuneArgs {
     #[arg(long, value_name = "FILE", default_value = "knobs.toml", value_hint = ValueHint::FilePath)]
     out: PathBuf,
 
-    /// Which cases: quick, stripe, split, record-probe
+    /// Cases to run: quick, stripe, split, record-probe
     #[arg(
         long,
         value_name = "NAME,...",
@@ -60,10 +60,10 @@ pub struct LabTuneArgs {
     )]
     cases: Vec<Case>,
 
-    /// Seconds for all of it, after which no further run is started [default: 150 for quick in each
+    /// Seconds for all cases, after which no further run is started [default: 150 for quick in each
     /// place, 90 for stripe, 70 for split, 110 for record-probe]
     ///
-    /// Each case gets its share of what is left. A slow disk needs more.
+    /// Each case gets its share of the remaining time. A slow disk needs more.
     #[arg(long, value_name = "S")]
     time: Option<u64>,
 
@@ -91,7 +91,8 @@ impl LabTuneArgs {
     /// Measures, and writes the file.
     ///
     /// # Errors
-    /// Those of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing is written then.
+    /// The errors of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing
+    /// is written then.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = self.places(run)?;
         self.check_files()?;

@@ -39,7 +39,7 @@ const CODECS: &str = "auto,raw,lz4,snappy,zstd:-5,zstd:1";
 /// Seconds of a run of `quick`, if there is time: many short rounds decide more than a few long
 /// ones.
 const QUICK_SECONDS: f64 = 0.3;
-/// Seconds of a recording, where there is time.
+/// Seconds of a recording, if there is time.
 const RECORD_SECONDS: f64 = 4.0;
 /// The share of the budget that one recording takes: this many fit into it.
 const RECORDINGS: f64 = 22.0;

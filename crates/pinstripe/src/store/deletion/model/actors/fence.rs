@@ -23,7 +23,7 @@ impl Fence {
         Fence { session: SessionId([50 + number; 16]), is_done: false }
     }
 
-    /// The void is put and the session removed as two steps; when the snapshot is there already,
+    /// The void is put and the session removed as two steps; when the snapshot is present already,
     /// nothing happens, and of a collector past its point of no return only the session goes.
     pub(super) fn steps(&self, world: &World) -> Next {
         let Some(session) = world.sessions.get(&self.session).filter(|_| !self.is_done) else {
