@@ -79,7 +79,7 @@ impl Cache {
     /// # Panics
     /// If a row is in progress.
     pub fn reshape(&mut self, shape: Shape) {
-        assert!(self.under_way.is_empty(), "a row is under way");
+        assert!(self.under_way.is_empty(), "a row is in progress");
         let before = std::mem::replace(&mut self.shape, shape);
         let is_elsewhere = |row: &u64| {
             let spot = Spot { row: *row, data: 0, offset: 0 };
@@ -241,7 +241,7 @@ impl Cache {
         self.full.remove(&row);
         self.forget_ages();
         let before = self.under_way.insert(row, Arc::clone(&dirty));
-        assert!(before.is_none(), "row {row} is under way already");
+        assert!(before.is_none(), "row {row} is in progress already");
         dirty
     }
 
@@ -265,7 +265,7 @@ impl Cache {
     /// # Panics
     /// If it is not in progress.
     pub fn end(&mut self, row: u64) {
-        let dirty = self.under_way.remove(&row).expect("a row that is under way");
+        let dirty = self.under_way.remove(&row).expect("a row that is in progress");
         self.bytes -= dirty.bytes();
     }
 
@@ -302,7 +302,7 @@ impl Cache {
     /// If it is in progress.
     pub fn occupy(&mut self, row: u64) {
         let nothing = Arc::new(Dirty::new(self.shape.data(row), Duration::ZERO));
-        assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is under way already");
+        assert!(self.under_way.insert(row, nothing).is_none(), "row {row} is in progress already");
     }
 
     /// Whether any reader holds a row.
@@ -320,7 +320,7 @@ impl Cache {
     /// # Panics
     /// If it is not in progress.
     pub fn give_back(&mut self, row: u64) {
-        let below = self.under_way.remove(&row).expect("a row that is under way");
+        let below = self.under_way.remove(&row).expect("a row that is in progress");
         self.bytes -= below.bytes();
         let mut all = Arc::unwrap_or_clone(below);
         if let Some(above) = self.gathering.remove(&row) {

@@ -106,7 +106,7 @@ impl ArrayGeometry {
         Self::cut(level, members, chunk_bytes, layout, member_bytes)
     }
 
-    /// As [`new`](Self::new), with a chunk of any power of two: tests are exhaustive with tiny
+    /// Like [`new`](Self::new), with a chunk of any power of two: tests are exhaustive with tiny
     /// ones.
     pub(super) fn cut(
         level: Level,

@@ -27,7 +27,7 @@
 //! | `cache` `traffic` | bytes not on the members yet; counters |
 //! | `compute` | plans carried out on bytes |
 //! | `member` `md` | one member of an array of ours; an array that Linux md made |
-//! | `engine` | an array at work, without threads |
+//! | `engine` | a running array, without threads |
 //! | `volume` | its threads |
 //! | `ops` | verbs |
 //!

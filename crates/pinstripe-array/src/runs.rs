@@ -97,7 +97,7 @@ impl Runs {
         self.write_into(start, bytes, Vec::new)
     }
 
-    /// As [`write`](Self::write); `memory` gives what a new run is put into, which is empty.
+    /// Like [`write`](Self::write); `memory` gives what a new run is put into, which is empty.
     pub(crate) fn write_into(
         &mut self,
         start: u32,

@@ -20,7 +20,7 @@ use pinstripe_io::device::Device;
 pub enum Signature {
     /// A member of an array of ours.
     Array {
-        /// Which.
+        /// The array.
         array: ArrayId,
         /// Its name for people.
         name: String,

@@ -38,7 +38,7 @@ impl Page {
 /// A page whose newest version the member does not have.
 #[derive(Debug, Clone)]
 pub struct Changed {
-    /// Which.
+    /// The page.
     pub page: u64,
     /// The checksums that it should hold.
     pub sums: Box<Sums>,

@@ -28,7 +28,7 @@ pub trait LockRank: Copy + 'static {
     /// it.
     ///
     /// # Panics
-    /// As [`RankGuard::take`].
+    /// Like [`RankGuard::take`].
     fn check(self) {
         let _rank = RankGuard::take(self);
     }
@@ -163,7 +163,7 @@ impl<R: LockRank, T> RankedMutex<R, T> {
     /// Locks it.
     ///
     /// # Panics
-    /// As [`RankGuard::take`].
+    /// Like [`RankGuard::take`].
     pub fn lock(&self) -> Ranked<MutexGuard<'_, T>> {
         let rank = RankGuard::take(self.rank);
         Ranked { guard: sync::lock(&self.inner), rank }
@@ -186,7 +186,7 @@ impl<R: LockRank, T> RankedRwLock<R, T> {
     /// Locks it for reading.
     ///
     /// # Panics
-    /// As [`RankGuard::take`].
+    /// Like [`RankGuard::take`].
     pub fn read(&self) -> Ranked<RwLockReadGuard<'_, T>> {
         let rank = RankGuard::take(self.rank);
         Ranked { guard: sync::read(&self.inner), rank }
@@ -195,7 +195,7 @@ impl<R: LockRank, T> RankedRwLock<R, T> {
     /// Locks it for writing.
     ///
     /// # Panics
-    /// As [`RankGuard::take`].
+    /// Like [`RankGuard::take`].
     pub fn write(&self) -> Ranked<RwLockWriteGuard<'_, T>> {
         let rank = RankGuard::take(self.rank);
         Ranked { guard: sync::write(&self.inner), rank }

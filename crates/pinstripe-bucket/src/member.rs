@@ -236,11 +236,11 @@ impl Member for BucketMember {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(()) // What was answered is durable.
+        Ok(()) // An acknowledged write is durable.
     }
 
     fn sweep(&self) -> Result<u64> {
-        Ok(0) // What is unfinished is not there.
+        Ok(0) // An unfinished object does not exist.
     }
 
     fn caps(&self) -> Caps {

@@ -176,7 +176,7 @@ fn reads_are_whole_or_fail(member: &dyn Member) {
         let is_at_hand = member.read_at_hand(pack(1), offset, &mut buf);
         assert!(!is_at_hand || buf == b"0123456789"[offset as usize..offset as usize + 4]);
     }
-    assert!(!member.read_at_hand(pack(2), 0, &mut buf), "it is not there");
+    assert!(!member.read_at_hand(pack(2), 0, &mut buf), "it does not exist");
 }
 
 fn what_is_missing_is_not_found(member: &dyn Member) {

@@ -244,7 +244,7 @@ pub trait Member: Send + Sync {
     /// Fills `buf` from `offset`; a short extent is `Kind::Corrupt`, a missing one
     /// `Kind::NotFound`.
     fn read_at(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Result<()>;
-    /// As [`read_at`](Self::read_at), if the bytes are in memory and reading them cannot wait;
+    /// Like [`read_at`](Self::read_at), if the bytes are in memory and reading them cannot wait;
     /// otherwise `false`, and the content of `buf` is undefined.
     fn read_at_hand(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> bool;
     /// Length in bytes; `Kind::NotFound` when there is no such extent.
@@ -273,13 +273,13 @@ pub trait BatchedMember: Send + Sync {
     /// Begins a [`put`](Member::put), which the caller repeats later with the same name and bytes
     /// to get its result.
     fn put_ahead(&self, name: ExtentName, bytes: &[u8]);
-    /// As [`read_at`](Member::read_at), for a long range that a plan chose: no bytes around it are
+    /// Like [`read_at`](Member::read_at), for a long range that a plan chose: no bytes around it are
     /// read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>>;
     /// Reads extents completely, in the order of `names`, as one request; one that is longer than
     /// `most_bytes` is `Kind::Corrupt`. Each extent has its own result.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
-    /// As [`list`](Member::list) without the lengths: each may cost a request.
+    /// Like [`list`](Member::list) without the lengths: each may cost a request.
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
     /// Hint: these rooms will be listed soon, and their small extents read. A later call may answer
     /// from this moment unless this process has changed the member since. An empty list discards

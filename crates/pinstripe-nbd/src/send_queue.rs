@@ -1,4 +1,4 @@
-//! Replies on their way to a client: any thread puts its reply in, one thread at a time sends all.
+//! Replies to be sent to a client: any thread puts its reply in, one thread at a time sends all.
 //!
 //! Invariants: packets go out whole and in the order in which they were put in; after one that
 //! cannot be sent nothing more is, and the socket is shut down, so that its reader notices.

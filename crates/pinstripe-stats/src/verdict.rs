@@ -126,7 +126,7 @@ impl Verdict {
 
 /// Corrects the verdicts of one family for how many they are, and concludes again: their
 /// probabilities become those of Holm, with which the chance that any of them sees a difference that
-/// is not there is at most [`ALPHA`]. Verdicts without a probability, and mere estimates, do not
+/// does not exist is at most [`ALPHA`]. Verdicts without a probability, and mere estimates, do not
 /// belong to the family.
 pub fn correct(verdicts: &mut [&mut Verdict]) {
     let is_of_it = |it: &&mut &mut Verdict| it.p.is_some() && it.finding != Finding::Estimate;

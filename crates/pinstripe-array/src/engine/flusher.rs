@@ -145,7 +145,7 @@ impl Flusher {
         self.close()
     }
 
-    /// As [`stop`](Self::stop), while others still hold the flusher. Nothing may be written
+    /// Like [`stop`](Self::stop), while others still hold the flusher. Nothing may be written
     /// afterwards.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub(super) type MemberSlots = Arc<Vec<Option<Arc<ArrayMember>>>>;
 
 /// Members, spares and superblock.
 pub(super) struct Members {
-    /// The newest superblock, on its way to the disks or there.
+    /// The newest superblock, already on the disks or being written to them.
     newest: RankedMutex<Superblock>,
     state: RankedRwLock<State>,
 }

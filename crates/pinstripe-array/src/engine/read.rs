@@ -32,7 +32,7 @@ impl Array {
         })
     }
 
-    /// As [`read`](Self::read), with the parts of a long one read by an executor.
+    /// Like [`read`](Self::read), with the parts of a long one read by an executor.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read); the first one of them.

@@ -47,7 +47,7 @@ impl LongWork {
         }
     }
 
-    /// As [`Flusher::step`](super::Flusher::step).
+    /// Like [`Flusher::step`](super::Flusher::step).
     pub fn step(&mut self, logged: &mut LoggedArray, most_bytes: u64) -> Result<Step> {
         let step = self.step_first(logged, most_bytes)?;
         self.publish(&logged.array);
@@ -81,7 +81,7 @@ impl LongWork {
         Ok(step)
     }
 
-    /// As [`Flusher::cancel_work`](super::Flusher::cancel_work).
+    /// Like [`Flusher::cancel_work`](super::Flusher::cancel_work).
     pub fn cancel(&mut self, array: &Array) -> Result<Option<WorkReport>> {
         let Some(scrub) = self.scrub.take() else { return Ok(None) };
         array.update_superblocks(|superblock| superblock.scrub = None)?;

@@ -98,7 +98,7 @@ pub enum Work {
     None,
     /// The member of a slot is filled.
     Rebuild {
-        /// Which.
+        /// The slot.
         slot: u16,
         /// Bytes of its data that are done.
         done_bytes: u64,
@@ -107,7 +107,7 @@ pub enum Work {
     },
     /// The member of a slot is copied to another one that is to take its place.
     Replace {
-        /// Which.
+        /// The slot.
         slot: u16,
         /// The other one.
         with: MemberId,

@@ -139,7 +139,7 @@ impl RowMap {
     /// The member of a data shard.
     ///
     /// # Panics
-    /// As [`place`](Self::place).
+    /// Like [`place`](Self::place).
     pub fn member(&self, shard: usize) -> usize {
         self.place(shard).member
     }

@@ -27,7 +27,7 @@ pub enum Request {
     },
     /// To set a knob, by md's name.
     Set {
-        /// Which.
+        /// The name.
         name: String,
         /// To what.
         value: String,
@@ -86,7 +86,7 @@ pub enum ManageAction {
     },
     /// Take a device in: as the member that it was, or as a new one, or as a spare.
     Add {
-        /// Which.
+        /// The device.
         device: PathBuf,
         /// The device may lose what it carries.
         force: bool,

@@ -66,7 +66,7 @@ pub(super) unsafe trait Kernel {
 /// Steps through `span` and returns where it stopped, less than a vector before its end.
 ///
 /// # Safety
-/// As [`Kernel::step`] for every offset of `span`.
+/// Like [`Kernel::step`] for every offset of `span`.
 #[inline(always)]
 pub(super) unsafe fn sweep<V: Lanes, K: Kernel, const STREAM: bool>(
     kernel: &mut K,

@@ -64,11 +64,11 @@ pub fn encode(data: &[&[u8]], parity: &mut [&mut [u8]]) {
     encode_at(best(), data, parity);
 }
 
-/// As [`encode`], on a chosen level. A level that this processor cannot run gives way to the plain
+/// Like [`encode`], on a chosen level. A level that this processor cannot run gives way to the plain
 /// one, whose result is the same.
 ///
 /// # Panics
-/// As [`encode`].
+/// Like [`encode`].
 pub fn encode_at(level: InstructionSet, data: &[&[u8]], parity: &mut [&mut [u8]]) {
     let Some(first) = parity.first() else { return };
     let len = first.len();
@@ -111,13 +111,13 @@ pub fn rebuild(
     rebuild_at(best(), data_count, present, wanted)
 }
 
-/// As [`rebuild`], on a chosen level; see [`encode_at`].
+/// Like [`rebuild`], on a chosen level; see [`encode_at`].
 ///
 /// # Errors
 /// The errors of [`rebuild`].
 ///
 /// # Panics
-/// As [`rebuild`].
+/// Like [`rebuild`].
 pub fn rebuild_at(
     level: InstructionSet,
     data_count: usize,
@@ -158,10 +158,10 @@ pub fn update(sources: &[(usize, &[u8])], parity: &mut [(usize, &mut [u8])]) {
     update_at(best(), sources, parity);
 }
 
-/// As [`update`], on a chosen level; see [`encode_at`].
+/// Like [`update`], on a chosen level; see [`encode_at`].
 ///
 /// # Panics
-/// As [`update`].
+/// Like [`update`].
 pub(crate) fn update_at(
     level: InstructionSet,
     sources: &[(usize, &[u8])],

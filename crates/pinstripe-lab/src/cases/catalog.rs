@@ -191,7 +191,7 @@ impl Plan for Catalog {
                 Way::Writers(writers) => {
                     (format!("{writers} writers"), "streams", "streams at once")
                 }
-                Way::View => ("view".to_owned(), "view", "the SQL view, made anew"),
+                Way::View => ("view".to_owned(), "view", "the SQL view, rebuilt"),
             };
             let (group, about) = (group.to_owned(), about.to_owned());
             let parameters = vec![Parameter::new("what", &name)];

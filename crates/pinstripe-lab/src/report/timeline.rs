@@ -127,7 +127,8 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let waits = |it: &Sample| mb(it.dirty_bytes);
     let goes = |it: &Sample| mb(it.writeback_bytes);
     let most = samples.iter().flat_map(|it| [waits(it), goes(it)]).flatten().fold(0.0, f64::max);
-    let (frame, scale) = lane("to be written: dirty (area), under way (line), MB", most, 2, DIRTY);
+    let (frame, scale) =
+        lane("to be written: dirty (area), in progress (line), MB", most, 2, DIRTY);
     html! {
         (frame)
         path class="dirty" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), waits)) {}

@@ -195,7 +195,7 @@ pub fn append(results: &Results, path: &Path) -> Result<()> {
     write().map_err(|error| Error::io("cannot add to the history", path, error))
 }
 
-/// Reads the history; one that is not there is empty.
+/// Reads the history; a missing history is empty.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for a line of a newer version, [`Kind::Corrupt`] for one that is damaged,

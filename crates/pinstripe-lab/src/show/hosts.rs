@@ -149,7 +149,7 @@ fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
         until.map(|it| format!("; over the total time they transferred {} MB/s", figure(it)));
     Some(format!(
         "{}: the first host was done after {first:.2} s, the last after {last:.2} s: a sum of rates is true while \
-         all are at work{}",
+         all are running{}",
         variant.name,
         until.unwrap_or_default()
     ))

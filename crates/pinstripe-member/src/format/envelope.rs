@@ -150,7 +150,7 @@ pub fn vouch(framed: &[u8], generation: u32, mac: impl Fn(&[u8]) -> [u8; MAC_BYT
 /// The object without its MAC, as [`close`] framed it.
 ///
 /// # Panics
-/// As [`vouch`].
+/// Like [`vouch`].
 pub fn without_voucher(framed: &[u8]) -> Vec<u8> {
     let body_bytes = u32::from_le_bytes(framed[16..20].try_into().expect("four bytes"));
     let mut out = framed[..HEAD_BYTES + body_bytes as usize].to_vec();

@@ -266,7 +266,7 @@ impl Piece {
         }
     }
 
-    /// Ends the piece with the blocks that are in its file. If samples are encoded on their way,
+    /// Ends the piece with the blocks that are in its file. If samples are encoded (FLAC),
     /// returns the written bytes that did not reach the file.
     pub(super) fn give_back(&self) -> Option<Vec<u8>> {
         let back = self.file.end_here()?;

@@ -6,7 +6,7 @@ use super::piece::Piece;
 use super::roll::RollArea;
 use crate::ring::RingConsumer;
 
-/// One copy of a stream on its way to its file.
+/// One copy of a stream, from the ring to its file.
 pub struct StreamCopy {
     /// The stream.
     pub stream: u32,

@@ -27,7 +27,7 @@ pub struct FlacWriter {
     durable: AtomicU64,
 }
 
-/// A stream on its way into its file.
+/// A stream that is encoded into its file.
 struct Encoding {
     file: SharedDevice,
     shape: StreamShape,

@@ -63,7 +63,7 @@ struct State {
     shared: Arc<Shared>,
 }
 
-/// The streams on their way into buffers of samples.
+/// The streams that are read into buffers of samples.
 struct Tracks {
     shape: StreamShape,
     streams: Vec<PacedConsumer>,

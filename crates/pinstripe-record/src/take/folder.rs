@@ -107,7 +107,7 @@ pub struct TakeFile {
     /// The same file, for operations that the device does not offer; `None` if the device is not a
     /// file.
     file: Option<File>,
-    /// The same where samples are encoded on their way.
+    /// The same for a format that encodes the samples (FLAC).
     encoder: Option<Arc<FlacWriter>>,
 }
 
@@ -117,7 +117,7 @@ impl TakeFile {
         TakeFile { device, file: None, encoder: None }
     }
 
-    /// A file whose samples are encoded on their way.
+    /// A file whose samples are encoded when they are written (FLAC).
     pub fn encoded(writer: FlacWriter) -> Self {
         let writer = Arc::new(writer);
         TakeFile { device: Arc::<FlacWriter>::clone(&writer), file: None, encoder: Some(writer) }

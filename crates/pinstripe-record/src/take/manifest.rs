@@ -147,7 +147,7 @@ pub struct CommitStages {
     pub at_seconds: f64,
     /// All of it.
     pub ms: f64,
-    /// Data on its way to the disk.
+    /// Data that is being written to the disk.
     pub writeback_ms: f64,
     /// Syncs of all files: the journal of the file system, and the cache of the disk.
     pub sync_ms: f64,

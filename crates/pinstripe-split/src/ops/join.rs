@@ -19,7 +19,7 @@ use pinstripe_member::is_remote;
 
 pub use crate::pipeline::join::JoinOutcome as Joined;
 
-/// Opens a split from its outputs in any order. Those that are not there are warnings: parity may
+/// Opens a split from its outputs in any order. Missing outputs are warnings: parity may
 /// do without them. `faults` are made on purpose, by the place of an output among `paths`.
 ///
 /// # Errors

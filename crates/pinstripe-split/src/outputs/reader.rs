@@ -169,7 +169,7 @@ impl Reader {
         log.is_some_and(|log| unit::fetch(&**log, &located.place, out))
     }
 
-    /// As [`read`](Self::read), of a batch that was fetched; `None` where that did not go well.
+    /// Like [`read`](Self::read), of a batch that was fetched; `None` where that did not go well.
     pub(crate) fn read_fetched(
         &self,
         located: &Located,

@@ -97,7 +97,7 @@ impl SetReader {
         }
     }
 
-    /// As [`open`](Self::open), by the trailer that most members have. All trailers of a set are
+    /// Like [`open`](Self::open), by the trailer that most members have. All trailers of a set are
     /// the same, and a single one may be forged: with checksums that make sound strips look
     /// damaged. For callers that judge strips, and for a second try after a failed read.
     ///
@@ -213,7 +213,7 @@ impl SetReader {
         self.read_rows(range, out, Trust::Header)
     }
 
-    /// As [`read`](Self::read), but of whole strips, each compared with its checksum: the bytes
+    /// Like [`read`](Self::read), but of whole strips, each compared with its checksum: the bytes
     /// returned are those that were written.
     ///
     /// # Errors

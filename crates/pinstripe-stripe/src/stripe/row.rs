@@ -137,7 +137,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// As [`bytes`](Self::bytes), but removes the strip from memory.
+    /// Like [`bytes`](Self::bytes), but removes the strip from memory.
     pub(super) fn take(&mut self, position: usize) -> Vec<u8> {
         match std::mem::replace(&mut self.strips[position], Strip::Unread) {
             Strip::AtHand(bytes) => bytes.into_owned(),

@@ -17,7 +17,7 @@ struct Run {
 }
 
 impl SetReader {
-    /// As [`read`](Self::read), in few requests. Where one of them fails, all is read as `read` does
+    /// Like [`read`](Self::read), in few requests. Where one of them fails, all is read as `read` does
     /// it.
     ///
     /// # Errors

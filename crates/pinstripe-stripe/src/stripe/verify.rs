@@ -23,7 +23,7 @@ impl SetReader {
         self.verify_and_show(progress, &mut |_, _| {})
     }
 
-    /// As [`verify`](Self::verify); `show` gets the parts of the logical run that match their
+    /// Like [`verify`](Self::verify); `show` gets the parts of the logical run that match their
     /// checksums, each with its first byte's place, in order. Damaged parts are left out.
     pub fn verify_and_show(
         &self,
@@ -89,7 +89,7 @@ impl SetReader {
         Ok(report)
     }
 
-    /// As [`rebuild_extent`](Self::rebuild_extent), with the strips that are beyond repair as a member
+    /// Like [`rebuild_extent`](Self::rebuild_extent), with the strips that are beyond repair as a member
     /// gives them, or else marked as lost. The caller decides by what is left whether to seal.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ pub enum Meeting {
     Waits,
     /// The one that begins ends with 18, or waits with `--wait` where it has that.
     Refused,
-    /// The one at work ends with 18: its keys are not the newest any more.
+    /// The running verb ends with 18: its keys are no longer the newest.
     EndsOther,
 }
 
@@ -158,7 +158,7 @@ pub fn tables() -> String {
         let verbs: Vec<_> = verbs.map(|(verb, _)| format!("`{verb}`")).collect();
         out += &format!("| {} | {} |\n", role.name(), verbs.join(", "));
     }
-    out += "\n| at work, below: begins |";
+    out += "\n| running, below: starts |";
     ROLES.iter().for_each(|role| out += &format!(" {} |", role.name()));
     out += "\n|---|";
     out += &"---|".repeat(ROLES.len());

@@ -152,7 +152,7 @@ fn refuse_writers(store: &Store) -> Result<()> {
         return Ok(());
     }
     let who = others.join(", ");
-    Err(Error::new(Kind::Busy, format!("writers may be at work (sessions {who})")).advice(format!(
+    Err(Error::new(Kind::Busy, format!("writers may be running (sessions {who})")).advice(format!(
         "let them finish, then run this again; to end the session of a stopped machine: pinstripe \
          gc --fence {}; to undo the upgrade: pinstripe upgrade --back",
         others[0]

@@ -42,7 +42,7 @@ pub(crate) struct Pulse {
     pub every: Duration,
 }
 
-/// Takes writers for dead that have not been seen at work for a time.
+/// Declares writers dead whose heartbeat has not changed for some time.
 pub struct FailureDetector {
     timeout: Duration,
     /// The time since any fixed moment of this boot.

@@ -257,7 +257,7 @@ impl Scanner {
         if is_entered || (is_directory && !lead.below.is_empty()) {
             self.descend(parent, name.to_owned(), &stat, lead, !is_entered);
         } else if !lead.below.is_empty() {
-            let what = "no longer a directory: the paths named below it are not there";
+            let what = "no longer a directory: the paths named below it do not exist";
             self.trouble(Error::new(error::Kind::Changed, what));
         }
     }

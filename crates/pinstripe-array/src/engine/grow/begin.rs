@@ -11,7 +11,7 @@ use crate::geometry::{ArrayGeometry, Level, Shape};
 use pinstripe_base::error::Result;
 
 impl LongWork {
-    /// As [`Flusher::grow`](crate::engine::Flusher::grow).
+    /// Like [`Flusher::grow`](crate::engine::Flusher::grow).
     pub(crate) fn begin_grow(&mut self, logged: &mut LoggedArray) -> Result<()> {
         let shape = self.wider(logged)?;
         if !logged.array.members.has_spare() {

@@ -354,7 +354,7 @@ impl RecordArgs {
     fn check_directories(&self) -> Result<()> {
         let mut known = Vec::new();
         for to in &self.to {
-            // One that is not there is refused as such later.
+            // A missing directory is refused later, with its own message.
             let Ok(real) = to.canonicalize() else { continue };
             if known.contains(&real) {
                 return Err(Error::new(Kind::Usage, "--to names this directory twice").at(to));

@@ -79,46 +79,49 @@ type MemberFamily = (&'static str, &'static str, &'static str, fn(&MemberFigures
 type StreamFamily = (&'static str, &'static str, fn(&StreamGroup) -> f64);
 
 const FILES: &[FileFamily] = &[
-    ("file_size_bytes", "gauge", "Length of a file that was read lately.", |it| it.bytes as f64),
-    ("file_read_bytes_total", "counter", "Bytes that programs read of it.", |it| {
+    ("file_size_bytes", "gauge", "Length of a recently read file.", |it| it.bytes as f64),
+    ("file_read_bytes_total", "counter", "Bytes of the file that programs read.", |it| {
         it.read_bytes as f64
     }),
-    ("file_planned_bytes_total", "counter", "Bytes of it that were asked for ahead.", |it| {
+    ("file_planned_bytes_total", "counter", "Bytes of the file that were prefetched.", |it| {
         it.planned_bytes as f64
     }),
-    ("file_wasted_bytes_total", "counter", "Bytes of these that were dropped unread.", |it| {
-        it.wasted_bytes as f64
-    }),
-    ("file_ahead_bytes", "gauge", "Bytes asked for ahead, neither read nor dropped.", |it| {
+    (
+        "file_wasted_bytes_total",
+        "counter",
+        "Prefetched bytes of the file that were dropped unread.",
+        |it| it.wasted_bytes as f64,
+    ),
+    ("file_ahead_bytes", "gauge", "Prefetched bytes of the file, not yet read or dropped.", |it| {
         it.ahead_bytes as f64
     }),
-    ("file_hits_total", "counter", "Reads that found their bytes.", |it| it.hits as f64),
-    ("file_stalls_total", "counter", "Reads that waited for bytes on their way.", |it| {
-        it.stalls as f64
-    }),
+    ("file_hits_total", "counter", "Reads whose bytes were ready (hits).", |it| it.hits as f64),
+    ("file_stalls_total", "counter", "Reads that had to wait (stalls).", |it| it.stalls as f64),
 ];
 
 const MEMBERS: &[MemberFamily] = &[
-    ("member_in_flight", "gauge", "Reads that a member has not answered yet.", |it| {
+    ("member_in_flight", "gauge", "Reads that the member has not answered yet.", |it| {
         it.in_flight as f64
     }),
-    ("member_reads_total", "counter", "Reads that it answered.", |it| it.reads as f64),
-    ("member_read_bytes_total", "counter", "Bytes that it gave.", |it| it.read_bytes as f64),
-    ("member_failed_reads_total", "counter", "Reads that were an error.", |it| it.failed as f64),
-    ("member_median_seconds", "gauge", "Half of its answers came within this time.", |it| {
+    ("member_reads_total", "counter", "Reads that the member answered.", |it| it.reads as f64),
+    ("member_read_bytes_total", "counter", "Bytes that the member returned.", |it| {
+        it.read_bytes as f64
+    }),
+    ("member_failed_reads_total", "counter", "Reads that failed on the member.", |it| {
+        it.failed as f64
+    }),
+    ("member_median_seconds", "gauge", "Half of the answers arrived within this time.", |it| {
         it.median_seconds
     }),
-    ("member_p99_seconds", "gauge", "99 % of its answers came within this time.", |it| {
+    ("member_p99_seconds", "gauge", "99 % of the answers arrived within this time.", |it| {
         it.p99_seconds
     }),
 ];
 
 const STREAMS: &[StreamFamily] = &[
-    ("stream_count", "Streams of a file that were found and have this pattern.", |it| {
-        it.streams as f64
-    }),
-    ("stream_window_records", "Records that these are read ahead.", |it| it.window as f64),
-    ("stream_used_records", "Records that were read in these.", |it| it.used as f64),
+    ("stream_count", "Detected streams of the file with this pattern.", |it| it.streams as f64),
+    ("stream_window_records", "Read-ahead of these streams, in records.", |it| it.window as f64),
+    ("stream_used_records", "Records that were read in these streams.", |it| it.used as f64),
 ];
 
 /// All figures, in the text format 0.0.4.
@@ -164,27 +167,32 @@ impl Page {
         let mut one = |name, kind, help, value: f64| {
             self.family((name, kind, help), [(String::new(), value)]);
         };
-        one("uptime_seconds", "gauge", "Time since it began.", status.seconds);
+        one("uptime_seconds", "gauge", "Time since the mount started.", status.seconds);
         if let Some(snapshots) = status.snapshots {
             one("snapshots", "gauge", "Snapshots that are shown.", snapshots as f64);
         }
         let memory = &status.memory;
         for (name, kind, help, value) in [
             ("memory_budget_bytes", "gauge", "Memory for content.", memory.budget_bytes),
-            ("memory_held_bytes", "gauge", "Bytes of it in use.", memory.held_bytes),
-            ("memory_peak_bytes", "gauge", "Bytes of it in use at most.", memory.peak_bytes),
-            ("queued", "gauge", "Requests ahead that wait for a thread.", memory.queued),
+            ("memory_held_bytes", "gauge", "Bytes of memory in use.", memory.held_bytes),
+            (
+                "memory_peak_bytes",
+                "gauge",
+                "Highest number of bytes of memory in use.",
+                memory.peak_bytes,
+            ),
+            ("queued", "gauge", "Prefetch requests that wait for a thread.", memory.queued),
             (
                 "fetched_demanded_bytes_total",
                 "counter",
-                "Bytes fetched for readers who waited for them.",
+                "Bytes fetched for readers that waited for them.",
                 memory.demanded_bytes,
             ),
             ("fetched_ahead_bytes_total", "counter", "Bytes fetched ahead.", memory.ahead_bytes),
             (
                 "fetched_wasted_bytes_total",
                 "counter",
-                "Bytes fetched ahead and dropped unread.",
+                "Prefetched bytes that were dropped unread.",
                 memory.wasted_bytes,
             ),
         ] {
@@ -195,18 +203,28 @@ impl Page {
             one("source_in_flight", "gauge", in_flight, source.in_flight as f64);
             let late = "Requests without an answer by their deadline.";
             one("source_late_total", "counter", late, source.late as f64);
-            let median = "Half of its answers came within this time.";
+            let median = "Half of the answers arrived within this time.";
             one("source_median_seconds", "gauge", median, source.median_seconds);
-            let most = "99 % of its answers came within this time.";
+            let most = "99 % of the answers arrived within this time.";
             one("source_p99_seconds", "gauge", most, source.p99_seconds);
         }
         if let Some(cache) = &status.cache {
             for (name, kind, help, value) in [
                 ("cache_max_bytes", "gauge", "Size of the local cache.", cache.max_bytes),
                 ("cache_held_bytes", "gauge", "Bytes in it.", cache.held_bytes),
-                ("cache_found_bytes_total", "counter", "Bytes found in it.", cache.found_bytes),
+                (
+                    "cache_found_bytes_total",
+                    "counter",
+                    "Bytes read from the local cache.",
+                    cache.found_bytes,
+                ),
                 ("cache_missed_bytes_total", "counter", "Bytes not found.", cache.missed_bytes),
-                ("cache_stored_bytes_total", "counter", "Bytes put into it.", cache.stored_bytes),
+                (
+                    "cache_stored_bytes_total",
+                    "counter",
+                    "Bytes added to the local cache.",
+                    cache.stored_bytes,
+                ),
                 ("cache_damaged_cells_total", "counter", "Cells damaged.", cache.damaged_cells),
             ] {
                 one(name, kind, help, value as f64);

@@ -85,7 +85,7 @@ pub fn topmost(sources: &[Vec<u8>]) -> Vec<Vec<u8>> {
 /// The paths to walk. The last component of a path is never followed, so a symlink is backed up
 /// as one.
 ///
-/// A path that is not there is a loss, and the others are backed up. It stays among the sources
+/// A missing path is a loss, and the others are backed up. It stays among the sources
 /// where it was named by itself, so that this snapshot is one of the same sources as those before
 /// and after it; of a list, which names other paths each time, it is left out.
 ///

@@ -200,7 +200,7 @@ fn require_members(store: &Store) -> Result<()> {
         .advice("attach the absent members, or replace them: pinstripe member replace N --to DIR"))
 }
 
-/// One gc at work.
+/// A running gc.
 struct Collector<'a> {
     store: &'a Store,
     options: &'a GcOptions,

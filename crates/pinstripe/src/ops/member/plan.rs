@@ -20,7 +20,7 @@ pub struct SetPlacement {
 /// One extent that must change its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Which.
+    /// The name.
     pub name: ExtentName,
     /// The member that has it.
     pub from: usize,

@@ -119,7 +119,7 @@ impl Feeder<'_> {
     }
 }
 
-/// A partial tree on its way to becoming durable.
+/// A partial tree that is not durable yet.
 pub struct Partial {
     root: TreeRoot,
     /// By packer: gets the barrier behind which its part is durable.

@@ -15,7 +15,7 @@ use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::meta::FileKind;
 
-/// Consecutive entries on their way into one job.
+/// Consecutive entries that are collected for one job.
 #[derive(Default)]
 struct Batch {
     items: Vec<EntryPlan>,

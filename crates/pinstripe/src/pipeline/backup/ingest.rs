@@ -45,7 +45,7 @@ pub(crate) enum IngestOutcome {
     Part(u64, usize, Vec<ChunkRow>),
 }
 
-/// An entry on its way into the tree.
+/// An entry that is not in the tree yet.
 pub(crate) enum Assembled {
     /// Complete.
     Ready(Entry),

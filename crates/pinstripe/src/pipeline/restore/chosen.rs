@@ -80,7 +80,7 @@ impl<'a> ChosenReader<'a> {
         Ok(self.ready.pop_front())
     }
 
-    /// As [`TreeReader::lost_entries`].
+    /// Like [`TreeReader::lost_entries`].
     pub fn lost_entries(&self) -> u64 {
         self.tree.lost_entries()
     }
@@ -117,7 +117,7 @@ impl<'a> ChosenReader<'a> {
         }
     }
 
-    /// As [`TreeReader::content`].
+    /// Like [`TreeReader::content`].
     ///
     /// # Errors
     /// Those of it.
@@ -125,7 +125,7 @@ impl<'a> ChosenReader<'a> {
         self.tree.content(content)
     }
 
-    /// As [`TreeReader::list`].
+    /// Like [`TreeReader::list`].
     ///
     /// # Errors
     /// Those of it.

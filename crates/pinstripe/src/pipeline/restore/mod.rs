@@ -123,7 +123,7 @@ pub(crate) enum FoundDirectory {
     Same,
 }
 
-/// One chunk on its way into one file.
+/// One chunk that is to be written into one file.
 struct Piece {
     record: RecordPlace,
     raw_offset: u32,

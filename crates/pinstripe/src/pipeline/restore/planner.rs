@@ -28,7 +28,7 @@ use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_stripe::abort::Abort;
 
-/// One chunk on its way into one file, when it is not known yet where it is.
+/// One chunk that is to be written into one file, and whose pack is not known yet.
 pub(super) struct Unplaced {
     pub row: ChunkRow,
     pub file_offset: u64,

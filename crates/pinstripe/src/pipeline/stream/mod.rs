@@ -62,7 +62,7 @@ type RecordRunner<'a> = Runner<DecodedRecords<'a>>;
 /// A record that will be read.
 type Record<'r, 'a> = Pinned<'r, DecodedRecords<'a>>;
 
-/// An item on its way to the caller.
+/// An item that the caller has not received yet.
 enum Item<'r, 'a, T> {
     Mark(T),
     Chunk { record: Record<'r, 'a>, raw_offset: u32, row: ChunkRow, part: Range<u32> },

@@ -188,7 +188,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
     if let Some((name, error)) = found.unsound.into_iter().next()
         && is_another_gc_at_work(store, quorum)?
     {
-        return Err(Error::new(Kind::Busy, format!("a gc is at work: {}", error.what()))
+        return Err(Error::new(Kind::Busy, format!("a gc is running: {}", error.what()))
             .at(name.path())
             .advice(
                 "no member has an intact copy of this step; run this again when that gc ended",

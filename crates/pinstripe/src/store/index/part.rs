@@ -28,7 +28,7 @@ pub(super) fn parse<'b>(
     Ok((&bytes[stored], used))
 }
 
-/// As [`read`], but of a part that every verb reads: from what this host keeps of the set, if it is
+/// Like [`read`], but of a part that every verb reads: from what this host keeps of the set, if it is
 /// present and `judge` takes it.
 ///
 /// # Errors
