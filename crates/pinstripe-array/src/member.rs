@@ -127,12 +127,12 @@ impl ArrayMember {
         }
     }
 
-    /// Its path, for messages.
+    /// The path, for messages.
     pub fn path(&self) -> &Path {
         self.device.place()
     }
 
-    /// Its device.
+    /// The device.
     pub fn device(&self) -> &SharedDevice {
         &self.device
     }
@@ -142,7 +142,7 @@ impl ArrayMember {
         self.areas
     }
 
-    /// Its id.
+    /// The id.
     pub fn id(&self) -> MemberId {
         self.id
     }

@@ -67,7 +67,7 @@ const CLASSES: usize = 6;
 pub struct Mark {
     /// The shard.
     pub shard: usize,
-    /// Their state.
+    /// The state.
     pub class: Class,
     /// The bytes of the chunk.
     pub column: Range<u32>,
@@ -141,7 +141,7 @@ pub struct Payload {
     pub own: bool,
     /// The sum of the data shards that stay as they are, on the member of P.
     pub p: bool,
-    /// Their syndrome, on the member of Q.
+    /// The syndrome, on the member of Q.
     pub q: bool,
     /// The new bytes of these data shards, whose members are absent, wherever parity is.
     pub data: ShardSet,
@@ -182,7 +182,7 @@ pub struct PlanPiece {
 pub struct Transfer {
     /// The shard.
     pub shard: usize,
-    /// Its member.
+    /// The member.
     pub member: usize,
     /// The bytes of the member's data.
     pub member_range: Range<u64>,

@@ -45,7 +45,7 @@ impl RunBytes {
         RunBytes { memory, pad }
     }
 
-    /// Its memory, emptied.
+    /// The memory, emptied.
     pub(crate) fn into_memory(mut self) -> Vec<u8> {
         self.memory.clear();
         self.memory

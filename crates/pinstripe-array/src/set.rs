@@ -100,7 +100,7 @@ impl Set {
         self.iter().take(count).collect()
     }
 
-    /// Its numbers, lowest first.
+    /// The numbers, lowest first.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {

@@ -22,14 +22,14 @@ pub enum Signature {
     Array {
         /// The array.
         array: ArrayId,
-        /// Its name for people.
+        /// The name for people.
         name: String,
     },
     /// A member of a Linux md array.
     Md {
-        /// Its name for people; metadata 0.90 has none.
+        /// The name for people; metadata 0.90 has none.
         name: String,
-        /// Its metadata.
+        /// The metadata.
         version: MdVersion,
     },
     /// Something else that is well known, as in "an ext4 file system".

@@ -22,7 +22,7 @@ pub(crate) const LATENCY_CLASSES: usize = 24;
 /// Times of one kind of transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
-    /// Their number.
+    /// The number.
     pub count: u64,
     /// Nanoseconds in all.
     pub sum_ns: u64,

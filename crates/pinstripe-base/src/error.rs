@@ -85,7 +85,7 @@ impl Kind {
         matches!(self, Kind::Locked | Kind::KeysChanged)
     }
 
-    /// Its name in JSON.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("other", |(_, name)| name)
     }

@@ -152,7 +152,7 @@ pub enum Severity {
 /// One problem met on the way, about one path or place.
 #[derive(Debug)]
 pub struct Problem {
-    /// Its severity.
+    /// The severity.
     pub severity: Severity,
     /// The place concerned: a source path, a target path, a member's extent.
     pub place: PathBuf,
@@ -180,9 +180,9 @@ pub enum Along {
 /// A part of a run whose rate is of interest by itself.
 #[derive(Debug)]
 pub struct Flow {
-    /// Its kind.
+    /// The kind.
     pub along: Along,
-    /// Its name, for people.
+    /// The name, for people.
     pub name: String,
     bytes: AtomicU64,
     nanos: AtomicU64,

@@ -11,7 +11,7 @@ pub const fn splitmix64(state: &mut u64) -> u64 {
     mix64(*state)
 }
 
-/// Its finalizer: different numbers give different numbers that seem to have nothing in common.
+/// The finalizer: different numbers give different numbers that seem to have nothing in common.
 #[inline]
 pub const fn mix64(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -19,9 +19,9 @@ use crate::sync;
 /// The ranks of the locks of a room, outermost first. A thread may skip some, but never takes one
 /// while it holds the same or a later one.
 pub trait LockRank: Copy + 'static {
-    /// Its place in the order, from 0.
+    /// The place in the order, from 0.
     fn ordinal(self) -> u8;
-    /// Its name, for the panic of a wrong order.
+    /// The name, for the panic of a wrong order.
     fn name(self) -> &'static str;
 
     /// Checks that the thread may take this rank, for one that waits for other threads to release
@@ -219,7 +219,7 @@ mod tests {
     crate::lock_ranks! {
         /// Ranks of another room.
         enum Other {
-            /// Its only one.
+            /// The only one.
             Leaf,
         }
     }

@@ -21,7 +21,7 @@ use crate::place::BucketPlace;
 use crate::session::Session;
 use crate::tails::Tails;
 
-/// Their length.
+/// The length.
 pub(crate) const EXTENT_BYTES: u64 = 16 << 20;
 
 /// The bytes of a put, and its answer.

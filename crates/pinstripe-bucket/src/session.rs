@@ -68,7 +68,7 @@ pub(crate) struct Fetched {
     pub object_bytes: u64,
     /// The identity of its content.
     pub mark: ObjectMark,
-    /// Its first bytes, if they were requested in addition to others.
+    /// The first bytes, if they were requested in addition to others.
     pub head: Vec<u8>,
     pub bytes: Vec<u8>,
 }

@@ -23,9 +23,9 @@ const TAILS_MAX: usize = 128;
 pub(crate) struct Tail {
     /// The length of the extent.
     pub extent_bytes: u64,
-    /// Its first bytes, if they were fetched with the last ones.
+    /// The first bytes, if they were fetched with the last ones.
     pub head: Vec<u8>,
-    /// Its last bytes.
+    /// The last bytes.
     pub bytes: Vec<u8>,
 }
 

@@ -86,7 +86,7 @@ pub struct Common {
 
     /// Memory for buffers and queues, as in 256M or 1G
     ///
-    /// At least 64M. More memory lets more processors work at once.
+    /// The minimum is 64M. More memory lets more processors work at once.
     #[arg(long, global = true, value_name = "SIZE", value_parser = memory,
           default_value_t = Size(MEMORY_DEFAULT_BYTES))]
     pub memory: Size,

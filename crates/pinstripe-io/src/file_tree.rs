@@ -67,7 +67,7 @@ impl FileKind {
 /// An entry of a tree, with its attributes as in stat(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its inode number.
+    /// The inode number.
     pub inode: u64,
     /// What it is.
     pub kind: FileKind,

@@ -40,11 +40,11 @@ pub struct ProgramLimits<'a> {
 /// How a program ended, and what it printed.
 #[derive(Debug)]
 pub struct ProgramOutput {
-    /// Its exit status; none when it was killed for one of the limits.
+    /// The exit status; none when it was killed for one of the limits.
     pub status: Option<ExitStatus>,
-    /// Its standard output.
+    /// The standard output.
     pub out: String,
-    /// Its standard error.
+    /// The standard error.
     pub err: String,
 }
 

@@ -69,7 +69,7 @@ pub struct Requests {
 pub struct Cost {
     /// Reads or writes.
     pub count: f64,
-    /// Their bytes.
+    /// The bytes.
     pub bytes: f64,
     /// The time until all was durable.
     pub wall_s: f64,

@@ -23,7 +23,7 @@ pub struct Knob {
     pub verb: String,
     /// The option without dashes.
     pub option: String,
-    /// Its value as it would be typed.
+    /// The value as it would be typed.
     pub value: String,
     /// The reason for it, on one line.
     pub evidence: String,

@@ -10,11 +10,11 @@ use crate::run::Live;
 /// The outcome of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// Its exit status.
+    /// The exit status.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// The standard output.
     pub out: String,
-    /// Its standard error.
+    /// The standard error.
     pub err: String,
 }
 

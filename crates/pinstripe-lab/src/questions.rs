@@ -17,7 +17,7 @@ pub(crate) const RECORDER: &str = "record";
 pub struct Question {
     /// Which case asks it.
     pub case: &'static str,
-    /// Its group, or what several groups are about.
+    /// The group, or what several groups are about.
     pub text: &'static str,
     /// The setting in which its variants differ.
     pub setting: &'static str,

@@ -31,7 +31,7 @@ pub struct SafetyReport {
     pub path: PathBuf,
     /// The serial number to type; of a loop device the path of its file.
     pub serial: Option<String>,
-    /// Its length.
+    /// The length.
     pub bytes: u64,
     /// Why it must not be overwritten; empty if there is no objection.
     pub objections: Vec<Objection>,

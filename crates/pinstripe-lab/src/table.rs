@@ -166,7 +166,7 @@ impl Table {
         json!({"title": self.title, "note": self.note, "columns": names, "rows": rows})
     }
 
-    /// Its heading.
+    /// The heading.
     pub fn title(&self) -> &str {
         &self.title
     }

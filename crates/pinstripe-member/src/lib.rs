@@ -258,11 +258,11 @@ pub trait Member: Send + Sync {
     /// Removes unsealed data of writers that have died. Returns the number of files. Running
     /// writers, in this process or another, are not disturbed.
     fn sweep(&self) -> Result<u64>;
-    /// Its properties.
+    /// The properties.
     fn caps(&self) -> Caps;
-    /// Its path, for messages.
+    /// The path, for messages.
     fn place(&self) -> &Path;
-    /// Its batched calls; `None` if the calls above do as well. Callers use the methods of `dyn
+    /// The batched calls; `None` if the calls above do as well. Callers use the methods of `dyn
     /// Member`, which fall back to the calls above.
     fn batched(&self) -> Option<&dyn BatchedMember>;
 }

@@ -138,7 +138,7 @@ impl Export {
         Export { description: description.into(), ..self }
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

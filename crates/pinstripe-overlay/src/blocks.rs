@@ -37,9 +37,9 @@ pub(crate) type Block = Arc<Vec<u8>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BlockKey {
     pub(crate) inode: u64,
-    /// Its offset in the file.
+    /// The offset in the file.
     pub(crate) at: u64,
-    /// Its length; the last block of a file is shorter.
+    /// The length; the last block of a file is shorter.
     pub(crate) bytes: u64,
 }
 

@@ -37,7 +37,7 @@ struct Object {
 pub struct ReadersOfObject {
     /// The object.
     pub object: u64,
-    /// Its streams, the one that was read last first.
+    /// The streams, the one that was read last first.
     pub streams: Vec<StreamStatus>,
     /// The counts of its reads and plans, since it is remembered.
     pub counts: ReadCounts,

@@ -35,7 +35,7 @@ pub enum OscValue<'a> {
 pub struct OscMessage<'a> {
     /// Where it is meant for, as in `/transport_play`.
     pub address: &'a str,
-    /// Its arguments.
+    /// The arguments.
     pub values: Vec<OscValue<'a>>,
 }
 

@@ -30,11 +30,11 @@ pub(crate) const RUN_MAX_BYTES: u32 = 1 << 20;
 /// A file as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveredFile {
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
     /// The name of its stream.
     pub stream: String,
-    /// Its frames.
+    /// The frames.
     pub frames: u64,
 }
 
@@ -73,7 +73,7 @@ struct Recovered {
     folder: Arc<dyn TakeFolder>,
     /// Held for its lock.
     journal: TakeFile,
-    /// Its manifest, if the take is settled already.
+    /// The manifest, if the take is settled already.
     settled: Option<Manifest>,
 }
 

@@ -118,7 +118,7 @@ impl Ring {
         Ok((ring, producer))
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -128,7 +128,7 @@ impl Ring {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Its fill level, in bytes.
+    /// The fill level, in bytes.
     pub(crate) fn fill_bytes(&self) -> u64 {
         let head = self.head.0.load(Ordering::Acquire);
         head - self.slowest(&self.tails, head)

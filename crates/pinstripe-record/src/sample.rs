@@ -70,7 +70,7 @@ impl FromStr for SampleFormat {
 /// The form of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamShape {
-    /// Its samples.
+    /// The samples.
     pub format: SampleFormat,
     /// Samples of a frame.
     pub channels: u16,

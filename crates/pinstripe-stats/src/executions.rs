@@ -15,7 +15,7 @@ const KNOWN: usize = 5;
 pub struct Spread {
     /// The sum of the squared deviations of logarithms from the mean of their stretch.
     pub squares: f64,
-    /// Its degrees of freedom: of each stretch one less than executions.
+    /// The degrees of freedom: of each stretch one less than executions.
     pub freedom: usize,
 }
 

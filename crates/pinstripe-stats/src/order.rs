@@ -24,9 +24,9 @@ const RATIO_FULL: usize = 4;
 /// The interval of the true value, as far as the samples say.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its lower end.
+    /// The lower end.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end.
     pub high: f64,
     /// The probability that it contains the true value; files of older versions lack it.
     #[serde(default = "usual_level")]

@@ -20,7 +20,7 @@ const FEWEST: usize = 6;
 pub struct Paired {
     /// The ratio of speeds, first over second: the median of all pairs.
     pub speed: f64,
-    /// Its interval.
+    /// The interval.
     pub interval: Interval,
     /// The chance of pairs so one-sided if there is no difference.
     pub p: f64,

@@ -12,7 +12,7 @@ const HEAD_MAX_BYTES: u64 = 64 << 10;
 
 /// A request as the proxy sees it.
 pub struct Asked {
-    /// Its number among all requests of the proxy, from 1.
+    /// The number among all requests of the proxy, from 1.
     pub number: u64,
     /// As in `PUT`.
     pub method: String,
@@ -87,7 +87,7 @@ impl Proxy {
         Proxy { port, shared, accepting }
     }
 
-    /// Its port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }

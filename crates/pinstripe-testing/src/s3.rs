@@ -45,7 +45,7 @@ impl S3Server {
         Some(server)
     }
 
-    /// Its port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }

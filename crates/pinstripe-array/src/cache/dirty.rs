@@ -39,7 +39,7 @@ impl Dirty {
         self.bytes == map.data() as u64 * u64::from(map.len())
     }
 
-    /// Its marks for the planner: blocks that are new completely or in part.
+    /// The marks for the planner: blocks that are new completely or in part.
     pub fn marks(&self, block_bytes: u32) -> Vec<Mark> {
         let mut marks = Vec::new();
         self.marks_within(&(0..u32::MAX), block_bytes, &mut marks);

@@ -44,7 +44,7 @@ pub struct Assembly {
 /// A device that is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
     /// The reason, for people.
     pub why: String,

@@ -62,9 +62,9 @@ pub(super) struct Bad {
 pub(super) enum Healed {
     /// It holds what it should.
     Yes,
-    /// Its content cannot be rebuilt.
+    /// The content cannot be rebuilt.
     Lost,
-    /// Its member does not take the write.
+    /// The member does not take the write.
     Refused,
 }
 

@@ -23,12 +23,12 @@ const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 pub enum AddedAs {
     /// It was a member, and gets the blocks that were written while it was away.
     Recovering {
-        /// Its slot.
+        /// The slot.
         slot: usize,
     },
     /// All of it is filled from the others.
     Rebuilding {
-        /// Its slot.
+        /// The slot.
         slot: usize,
     },
     /// It waits for a member to fail.

@@ -47,7 +47,7 @@ pub struct ArrayStatus {
 /// A slot at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotStatus {
-    /// Its state.
+    /// The state.
     pub state: SlotState,
     /// The member in it, or the last one that was.
     pub member: Option<MemberId>,
@@ -62,11 +62,11 @@ pub struct SlotStatus {
 /// The state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotState {
-    /// Its member has what it should.
+    /// The member has what it should.
     Present,
-    /// Its member is being filled.
+    /// The member is being filled.
     Rebuilding,
-    /// Its member failed, or was missing when the array was assembled. It may come back.
+    /// The member failed, or was missing when the array was assembled. It may come back.
     Failed,
     /// There is none.
     Missing,

@@ -62,7 +62,7 @@ pub struct LogPiece {
 pub struct PayloadKinds {
     /// The sum of the unmodified data shards.
     pub p: bool,
-    /// Their syndrome.
+    /// The syndrome.
     pub q: bool,
     /// The new bytes of these data shards, as bits, on parity's members: of those whose members
     /// are absent, and with `own` of all.
@@ -76,7 +76,7 @@ pub struct PayloadKinds {
 pub struct PayloadCheck {
     /// Bytes.
     pub bytes: u32,
-    /// Their CRC-32C.
+    /// The CRC-32C.
     pub check: u32,
 }
 
@@ -99,7 +99,7 @@ pub struct RecordHeader {
     pub array: ArrayId,
     /// One more than that of the record before.
     pub sequence: u64,
-    /// Its start in the log.
+    /// The start in the log.
     pub position: u64,
     /// By slot.
     pub kept: Vec<PayloadCheck>,

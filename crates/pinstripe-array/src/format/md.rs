@@ -124,7 +124,7 @@ pub struct MdDeviceInfo {
     pub place: MdPlace,
     /// The part recovered, counted from the start of the data; of a journal, its tail.
     pub recovery_sectors: u64,
-    /// Its number in the array, not its role.
+    /// The number in the array, not its role.
     pub number: u32,
     /// Read errors that were mended by writing again.
     pub corrected_reads: u32,

@@ -33,7 +33,7 @@ pub struct SectorPlace {
     pub array: ArrayId,
     /// The member.
     pub member: MemberId,
-    /// Its slot.
+    /// The slot.
     pub slot: u16,
     /// The area.
     pub area: TableKind,

@@ -142,7 +142,7 @@ pub struct Superblock {
     pub array: ArrayId,
     /// This member.
     pub member: MemberId,
-    /// Its slot, or [`SPARE`].
+    /// The slot, or [`SPARE`].
     pub slot: u16,
     /// The number of the state that the members agreed on; it counts up.
     pub generation: u64,

@@ -64,7 +64,7 @@ pub struct MdArray {
 }
 
 impl MdArray {
-    /// Its geometry.
+    /// The geometry.
     pub fn geometry(&self) -> &ArrayGeometry {
         &self.geometry
     }

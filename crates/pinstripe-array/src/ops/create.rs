@@ -18,7 +18,7 @@ use pinstripe_io::fault::Plan;
 /// The parameters of a new array.
 #[derive(Debug, Clone)]
 pub struct CreateRequest {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The level.
     pub level: Level,
@@ -47,7 +47,7 @@ pub struct CreateRequest {
 pub struct Created {
     /// The array's id.
     pub array: String,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// User bytes.
     pub capacity_bytes: u64,

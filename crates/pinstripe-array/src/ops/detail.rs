@@ -15,12 +15,12 @@ pub use devices::of_devices;
 /// The present state of an array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The format of its superblocks: `pinstripe`, or md's version.
     #[serde(default)]
     pub metadata: String,
-    /// Its id.
+    /// The id.
     pub array: String,
     /// As `raid5`.
     pub level: String,
@@ -76,7 +76,7 @@ pub struct Counted {
 /// The process that serves an array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Served {
-    /// Its PID.
+    /// The PID.
     pub process: u32,
     /// Addresses and mountpoints.
     pub exports: Vec<String>,
@@ -85,7 +85,7 @@ pub struct Served {
 /// One slot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlotDetail {
-    /// Its number.
+    /// The number.
     pub slot: usize,
     /// The state of its member.
     pub state: SlotStateDetail,
@@ -143,7 +143,7 @@ pub struct WorkDetail {
 /// The outcome of long work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportDetail {
-    /// Its number since the array is served.
+    /// The number since the array is served.
     pub number: u64,
     /// As in [`WorkDetail`].
     pub kind: String,

@@ -14,7 +14,7 @@ pub struct ArrayEvent {
     pub what: String,
     /// The device concerned.
     pub device: Option<PathBuf>,
-    /// Its slot.
+    /// The slot.
     pub slot: Option<usize>,
     /// The number in it: blocks, percent.
     pub count: Option<u64>,

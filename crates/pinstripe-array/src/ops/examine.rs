@@ -13,9 +13,9 @@ use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 pub struct Examined {
     /// The device.
     pub path: PathBuf,
-    /// Its length.
+    /// The length.
     pub bytes: u64,
-    /// Its content.
+    /// The content.
     pub found: FoundSuperblock,
 }
 

@@ -7,7 +7,7 @@ use pinstripe_io::control::Control;
 /// The register's data about an array that was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Its devices; none when the entry could not be read.
+    /// The devices; none when the entry could not be read.
     pub devices: Vec<std::path::PathBuf>,
     /// The number of settings that only the register had.
     pub settings: usize,

@@ -15,11 +15,11 @@ use pinstripe_base::error::{Kind, Result};
 /// An observation of an array.
 #[derive(Debug)]
 pub enum Sight {
-    /// Its state could be read.
+    /// The state could be read.
     Seen(Box<Detail>),
     /// No array has the name, or no device of it can be read.
     Gone,
-    /// Its state could not be read this time.
+    /// The state could not be read this time.
     Unknown,
 }
 

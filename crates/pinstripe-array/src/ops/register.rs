@@ -35,9 +35,9 @@ pub struct Register {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     version: u32,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its id, as hex digits.
+    /// The id, as hex digits.
     pub array: String,
     /// The kind of superblock on its devices.
     #[serde(default)]
@@ -45,7 +45,7 @@ pub struct Entry {
     /// An array of md's that was assembled by force, and is read so.
     #[serde(default)]
     pub force: bool,
-    /// Its devices, spares included, in no order that means anything.
+    /// The devices, spares included, in no order that means anything.
     pub devices: Vec<PathBuf>,
     /// The last generation of its superblocks that this host saw: members of an earlier one are not all
     /// there is.

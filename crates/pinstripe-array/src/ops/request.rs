@@ -76,12 +76,12 @@ pub enum Request {
 pub enum ManageAction {
     /// Give a member up.
     Fail {
-        /// Its device.
+        /// The device.
         device: PathBuf,
     },
     /// Forget one that failed, or a spare.
     Remove {
-        /// Its device.
+        /// The device.
         device: PathBuf,
     },
     /// Take a device in: as the member that it was, or as a new one, or as a spare.

@@ -17,7 +17,7 @@ pub struct ScannedArray {
     pub name: String,
     /// `pinstripe`, or md's version.
     pub metadata: String,
-    /// Its id, as 32 hex digits.
+    /// The id, as 32 hex digits.
     pub array: String,
     /// `raid5` and so on, or md's number for a level that is not served here.
     pub level: String,

@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 pub struct Source<'a> {
     /// The file that it was read from.
     pub file: &'a Path,
-    /// Its text.
+    /// The text.
     pub text: &'a str,
     /// The directory that `~` stands for, if that is known.
     pub home: Option<&'a Path>,

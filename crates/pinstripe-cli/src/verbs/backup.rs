@@ -74,8 +74,8 @@ pub struct BackupArgs {
 
     /// Back up what the config file defines under this name
     ///
-    /// Uses its paths, and its store unless another is named here; excludes and tags of both are
-    /// combined.
+    /// Uses the paths and the store of the config file's entry, unless --store names another store;
+    /// excludes and tags of both are combined.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "files_from"])]
     named: Option<String>,
 
@@ -91,9 +91,9 @@ pub struct BackupArgs {
 
     /// Back up standard input as a file of this name, in a snapshot of its own
     ///
-    /// Useful for dumps of databases. Restore it with 'pinstripe restore ID:/NAME --to FILE'. If
-    /// the stream cannot be read to its end, no snapshot is made. A failure of the program that
-    /// writes to the pipe is not detected: use 'set -o pipefail'.
+    /// Useful for dumps of databases. Restore the stream with 'pinstripe restore ID:/NAME --to
+    /// FILE'. If the stream cannot be read to its end, no snapshot is made. A failure of the
+    /// program that writes to the pipe is not detected: use 'set -o pipefail'.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
                                 "exclude_file", "exclude_caches", "one_file_system"])]

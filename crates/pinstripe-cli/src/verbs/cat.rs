@@ -24,8 +24,8 @@ use crate::system;
 /// range are read.
 ///
 /// Several files are written one after the other; holes are written as zeros. Missing or damaged
-/// data is rebuilt from parity. If it cannot be rebuilt, the command ends with an error, and no
-/// wrong data is written before.
+/// data is rebuilt from parity. If data cannot be rebuilt, the command ends with an error before it
+/// writes any wrong data.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -17,9 +17,9 @@ use crate::xdg;
 
 /// Rebuild the catalog of all snapshots, or show its status
 ///
-/// 'find' and 'history' search the catalog. It is a file outside the store, built from the
-/// snapshots and updated by each search; backup and restore do not need it. It contains names in
-/// clear text, and only its owner can read it.
+/// 'find' and 'history' search the catalog. The catalog is a file outside the store, built from the
+/// snapshots and updated by each search; backup and restore do not need it. The catalog contains
+/// names in clear text, and only its owner can read it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

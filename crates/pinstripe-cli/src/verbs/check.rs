@@ -35,8 +35,8 @@ pub struct CheckArgs {
     ///
     /// A host remembers the newest snapshot and the newest table of members that it has seen. If
     /// the store lacks that snapshot, although this host did not forget it and no later snapshot
-    /// shows that it was removed properly, the store was reset to an earlier state. This is a loss
-    /// (exit code 3) until the snapshot is back or this option is given.
+    /// shows that it was removed properly, the store was reset to an earlier state. A store that
+    /// was reset is a loss (exit code 3) until the snapshot is back or this option is given.
     #[arg(long)]
     accept_older: bool,
 }

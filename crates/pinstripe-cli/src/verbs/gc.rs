@@ -24,10 +24,11 @@ use crate::system;
 /// each one which packs it relies on, and keeps these. An interrupted gc loses nothing, and the
 /// next gc continues from there.
 ///
-/// A running backup answers within seconds. If one does not, gc deletes nothing and names it.
-/// Backups send a heartbeat every 5 minutes. A session without a heartbeat for --dead-after, as
-/// observed by gc on this host, is ended, because its machine is assumed dead. If it is not, its
-/// backup fails and nothing is lost. --fence ends a session at once.
+/// A running backup answers within seconds. If a backup does not answer, gc deletes nothing and
+/// names it. Backups send a heartbeat every 5 minutes. A session without a heartbeat for
+/// --dead-after, as observed by gc on this host, is ended, because its machine is assumed dead. If
+/// the machine is still running, its backup fails and nothing is lost. --fence ends a session at
+/// once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -95,7 +95,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &'static str {
         match self {
             Verb::Init(_) => "init",

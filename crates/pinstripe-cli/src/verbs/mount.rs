@@ -35,7 +35,7 @@ const FETCHERS: usize = 16;
 /// which is created at the first access. New snapshots appear automatically. The command returns
 /// when the mount is ready. The mount lasts until 'umount' or 'fusermount3 -u' ends it.
 ///
-/// Missing or damaged data is rebuilt from parity. If it cannot be rebuilt, reading it fails with
+/// Missing or damaged data is rebuilt from parity. If data cannot be rebuilt, reading it fails with
 /// an input/output error. A member that does not answer within --timeout counts as missing. To get
 /// a complete tree back, 'restore' is faster than a copy.
 #[derive(clap::Args)]

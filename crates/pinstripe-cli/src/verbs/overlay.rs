@@ -76,9 +76,10 @@ pub struct OverlayArgs {
 
     /// Let the kernel read files of local disks directly, without the overlay
     ///
-    /// Such a file always shows its current content, even if it changes while it is open. Files of
-    /// network file systems and buckets still go through the overlay. Needs Linux 6.9 and root
-    /// (CAP_SYS_ADMIN); without these, a message says so and all files go through the overlay.
+    /// A file that is passed through always shows its current content, even if it changes while it
+    /// is open. Files of network file systems and buckets still go through the overlay.
+    /// --passthrough needs Linux 6.9 and root (CAP_SYS_ADMIN); without these, a message says so and
+    /// all files go through the overlay.
     #[arg(long)]
     passthrough: bool,
 

@@ -22,8 +22,8 @@ use crate::signals;
 ///
 /// The streams are read through rings and interleaved frame by frame. To null they are read at
 /// their own rate, to JACK and ALSA at that of the server or card: data that the disk does not
-/// deliver in time is replaced by silence and counted (exit code 3). A pipe or file takes them as
-/// fast as it can.
+/// deliver in time is replaced by silence and counted (exit code 3). A pipe or a file receives the
+/// streams as fast as it can.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

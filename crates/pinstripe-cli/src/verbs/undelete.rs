@@ -8,8 +8,8 @@ use crate::run::{Ending, Run};
 
 /// Bring a forgotten snapshot back
 ///
-/// This is possible as long as its packs exist. 'pinstripe snapshots --all' lists forgotten
-/// snapshots.
+/// A snapshot can be brought back as long as its packs exist. 'pinstripe snapshots --all' lists
+/// forgotten snapshots.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

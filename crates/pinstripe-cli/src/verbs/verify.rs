@@ -18,8 +18,9 @@ use crate::time;
 
 /// Verify the outputs of 'pinstripe split', or a take of 'pinstripe record', against checksums
 ///
-/// Reports what is damaged, and which bytes of the source are lost, if any. Needs no disk space. A
-/// directory with a take.json is a take; the content of its test streams is verified as well.
+/// Reports what is damaged, and which bytes of the source are lost, if any. Verification needs no
+/// disk space. A directory with a take.json is a take; the content of its test streams is verified
+/// as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -112,10 +112,10 @@ pub trait Device: Send + Sync {
     /// [`Kind::Unsupported`] where space cannot be given back; otherwise as reported by the system.
     fn discard(&self, range: Range<u64>) -> Result<()>;
 
-    /// Its properties.
+    /// The properties.
     fn caps(&self) -> Caps;
 
-    /// Its path, for messages.
+    /// The path, for messages.
     fn place(&self) -> &Path;
 }
 

@@ -9,7 +9,7 @@ use pinstripe_base::random::mix64;
 
 /// Reads as the pattern of its seed; takes only writes that say the same.
 pub struct PatternDevice {
-    /// Its place, its length and what follows from them.
+    /// The place, its length and what follows from them.
     bounds: NullDevice,
     seed: u64,
 }

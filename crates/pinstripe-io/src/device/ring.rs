@@ -44,7 +44,7 @@ pub struct Ring {
 pub struct Completion {
     /// The token that it was submitted with.
     pub token: u64,
-    /// Its buffer.
+    /// The buffer.
     pub buf: WriteBuf,
     /// Whether all of the buffer was moved.
     pub result: Result<()>,

@@ -16,7 +16,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// A run of bytes that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Its length in bytes; never 0.
+    /// The length in bytes; never 0.
     pub bytes: u64,
     /// Whether it takes no space, and reads as zeros.
     pub is_hole: bool,

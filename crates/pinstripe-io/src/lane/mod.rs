@@ -212,7 +212,7 @@ impl<'a> Lane<'a> {
         self.shared.queue.traffic()
     }
 
-    /// Its first error, if there was one.
+    /// The first error, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.shared.queue.error()
     }

@@ -219,7 +219,7 @@ fn figures_of<'a>(
     counting.runs(variant).filter_map(move |it| it.measured.figures.get(name).copied())
 }
 
-/// Their median.
+/// The median.
 fn figure_of(variant: &Variant, name: &str, counting: Counting) -> Option<f64> {
     stats::median(&figures_of(variant, name, counting).collect::<Vec<_>>())
 }

@@ -40,7 +40,7 @@ pub enum Told {
     },
     /// A coordinator is gone.
     Ended {
-        /// Its address.
+        /// The address.
         peer: String,
         /// Why, where that was not as it should be.
         why: Option<String>,

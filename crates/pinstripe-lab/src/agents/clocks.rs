@@ -33,7 +33,7 @@ pub(crate) struct ClockOffset {
     pub offset_ns: i128,
     /// From the question to the answer, without the time that they took.
     pub round_trip_ns: u64,
-    /// Their time of day ahead of ours, in nanoseconds.
+    /// The time of day ahead of ours, in nanoseconds.
     pub wall_offset_ns: i128,
     /// Exchanges made.
     pub exchanges: u32,

@@ -82,7 +82,7 @@ impl AgentRequest {
 pub struct Assignment {
     /// The name of the case.
     pub case: String,
-    /// Its options as they were typed: name and value.
+    /// The options as they were typed: name and value.
     pub options: Vec<(String, String)>,
     /// Directories of the agent: whole paths, or names below its first directory; that directory
     /// itself where none is given.

@@ -26,9 +26,9 @@ pub struct Permits {
 /// A device that may be overwritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermittedDevice {
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
-    /// Its serial number, typed by the user who started the agent.
+    /// The serial number, typed by the user who started the agent.
     pub serial: String,
 }
 
@@ -36,7 +36,7 @@ pub struct PermittedDevice {
 pub struct Permitted {
     /// The case.
     pub case: &'static Case,
-    /// Its options.
+    /// The options.
     pub values: Values,
     /// Where it works.
     pub setting: Setting,

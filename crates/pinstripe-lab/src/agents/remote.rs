@@ -32,11 +32,11 @@ pub struct Remote {
     pub address: String,
     /// None once it was lost.
     link: Option<Arc<Link>>,
-    /// Its plan.
+    /// The plan.
     pub planned: Option<Planned>,
-    /// Its clock at first, which is what results keep.
+    /// The clock at first, which is what results keep.
     pub first_clock: Option<ClockOffset>,
-    /// Its clock as it was compared last.
+    /// The clock as it was compared last.
     pub clock: Option<ClockOffset>,
     /// Why it was lost.
     pub lost: Option<String>,

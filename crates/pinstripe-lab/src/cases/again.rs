@@ -30,7 +30,7 @@ pub struct Again {
 pub struct Elsewhere {
     /// That case.
     pub case: &'static Case,
-    /// Its options for a variant of results; `None` for an unknown variant.
+    /// The options for a variant of results; `None` for an unknown variant.
     pub options: fn(&Results, &Variant) -> Option<Vec<Given>>,
 }
 

@@ -56,7 +56,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Count,
         default: Some("200000"),
         about: "Rows of the catalogue, one per file",
-        more: "The real catalogue it is modelled on had 13753410.",
+        more: "The real catalogue that it is modelled on had 13753410 rows.",
     },
     CaseOption {
         name: "writers",
@@ -64,7 +64,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("1,37"),
         about: "Concurrent writers, 37 at most",
-        more: "The first is the baseline of the others.",
+        more: "The first value is the baseline of the others.",
     },
     CaseOption {
         name: "no-view",

@@ -49,7 +49,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "DIR",
         form: ValueForm::Paths,
         default: None,
-        about: "A tree; several are read alone and as one [default: each --dir alone]",
+        about: "A tree to read; several are measured separately and together [default: each --dir \
+                separately]",
         more: "Give the option once for each.",
     },
     CaseOption {

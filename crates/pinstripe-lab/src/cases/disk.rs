@@ -20,9 +20,9 @@ pub(crate) use plan::DiskPlan;
 /// One way to go over files.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mode {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// Its purpose, in a line.
+    /// The purpose, in a line.
     pub about: &'static str,
     /// The way to move bytes.
     pub work: Work,
@@ -134,7 +134,7 @@ pub(crate) struct DiskOptions {
 
 /// A variant, ready to be run.
 pub(crate) struct DiskVariant {
-    /// Its name and group; its place is the number of a directory or device.
+    /// The name and group; its place is the number of a directory or device.
     pub spec: VariantSpec,
     /// The way to go over files.
     pub mode: Mode,

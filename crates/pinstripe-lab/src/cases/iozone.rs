@@ -79,7 +79,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("17"),
-        about: "Records from one to the next, with stride",
+        about: "Distance from one read to the next, in records, for the test stride",
         more: "",
     },
     CaseOption { default: Some("30"), ..shared::RUN_TIME },

@@ -49,9 +49,9 @@ pub use walk::{OtherWalker, beside as walk_beside};
 /// An experiment.
 #[derive(Debug)]
 pub struct Case {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Its purpose, in a line.
+    /// The purpose, in a line.
     pub about: &'static str,
     /// The same at length.
     pub help: &'static str,
@@ -61,7 +61,7 @@ pub struct Case {
     pub options: &'static [CaseOption],
     /// Reads its options.
     pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
-    /// Its results in the customary form, in addition to the table of all variants.
+    /// The results in the customary form, in addition to the table of all variants.
     pub tables: fn(&Results) -> Vec<Table>,
     /// How its results are measured again.
     pub again: Again,

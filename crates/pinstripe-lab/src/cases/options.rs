@@ -10,15 +10,15 @@ use pinstripe_base::units::parse_size;
 /// One option: `--name VALUE`, or `--name` alone.
 #[derive(Debug, Clone, Copy)]
 pub struct CaseOption {
-    /// Its name without dashes.
+    /// The name without dashes.
     pub name: &'static str,
     /// The placeholder of its value in help.
     pub value: &'static str,
     /// The way to read it.
     pub form: ValueForm,
-    /// Its default value; `None` for a flag, and for values with a computed default.
+    /// The default value; `None` for a flag, and for values with a computed default.
     pub default: Option<&'static str>,
-    /// Its purpose, in a line.
+    /// The purpose, in a line.
     pub about: &'static str,
     /// Further help.
     pub more: &'static str,

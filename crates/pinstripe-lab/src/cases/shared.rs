@@ -39,7 +39,7 @@ pub const POLICIES: CaseOption = CaseOption {
     form: ValueForm::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
     about: "Write policies: buffered, dsync, sync, direct, direct+dsync, uncached",
-    more: "The first is the baseline of the others.",
+    more: "The first value is the baseline of the others.",
 };
 
 /// The engine that carries out requests.
@@ -121,8 +121,8 @@ pub(crate) const CACHE: CaseOption = CaseOption {
     form: ValueForm::OneOf(&["drop", "keep"]),
     default: Some("drop"),
     about: "Page cache of the files before each run: drop or keep",
-    more: "Only that of these files is dropped, by fadvise(2). Runs that are still served from the \
-           cache are marked 'page cache'.",
+    more: "Only the page cache of these files is dropped, by fadvise(2). Runs that are still \
+           served from the cache are marked 'page cache'.",
 };
 
 /// Whether the figure includes the time until bytes are durable.
@@ -132,7 +132,7 @@ pub const SYNC: CaseOption = CaseOption {
     form: ValueForm::OneOf(&["end", "never"]),
     default: Some("end"),
     about: "When to sync: end or never",
-    more: "With never, figures of writes are marked 'accepted, not durable'.",
+    more: "With never, results of writes are marked 'accepted, not durable'.",
 };
 
 /// Paced requests.
@@ -142,8 +142,8 @@ pub const RATE: CaseOption = CaseOption {
     form: ValueForm::Count,
     default: None,
     about: "Requests per second of all threads together [default: unlimited]",
-    more: "Latency 'response' then counts from the time a request was due, so that a stall shows \
-           in all requests that it delayed.",
+    more: "With a rate, the latency 'response' counts from the time at which a request was due, so \
+           that a stall shows in all requests that it delayed.",
 };
 
 /// A second opinion.
@@ -153,8 +153,8 @@ pub(crate) const CROSS_CHECK: CaseOption = CaseOption {
     form: ValueForm::OneOf(&["fio"]),
     default: None,
     about: "Let fio do the same, interleaved with our runs, and show both",
-    more: "Without fio, this is left out, and reported. Only sequential and random reads and \
-           writes are checked.",
+    more: "If fio is not installed, the check is skipped, and this is reported. Only sequential \
+           and random reads and writes are checked.",
 };
 
 /// Directories or the device, and whether it is one.

@@ -19,7 +19,7 @@ const BUFFER_BYTES: usize = 4096;
 pub struct Span {
     /// The file or device.
     pub path: PathBuf,
-    /// Its start.
+    /// The start.
     pub start: u64,
 }
 

@@ -47,8 +47,8 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Path,
         default: None,
         about: "The tree [default: one that is generated in --dir]",
-        more: "It must not change meanwhile: if a walker sees another number of entries, the case \
-            ends.",
+        more: "The tree must not change during the case: if a walker sees another number of \
+               entries, the case ends.",
     },
     CaseOption {
         name: "directories",
@@ -64,7 +64,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
         about: "Walkers: nftw, find, walker",
-        more: "The first is the baseline of the others.",
+        more: "The first value is the baseline of the others.",
     },
     CaseOption {
         name: "threads-each",

@@ -23,7 +23,7 @@ pub struct DiskDescription {
     /// have the number itself; then the digits are derived on reading.
     #[serde(default, alias = "serial", deserialize_with = "identity")]
     pub identity: Option<String>,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: Option<u64>,
     /// Whether it has an arm that moves.
     pub is_rotational: Option<bool>,

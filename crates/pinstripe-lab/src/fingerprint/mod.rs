@@ -39,7 +39,7 @@ pub struct Fingerprint {
 /// A directory or device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// Its path; what is not UTF-8 in it is replaced.
+    /// The path; what is not UTF-8 in it is replaced.
     pub path: String,
     /// The type of the file system that it is on.
     pub file_system: Option<String>,

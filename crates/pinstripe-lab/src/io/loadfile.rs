@@ -32,7 +32,7 @@ pub const KINDS: [&str; 16] = [
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadOperation {
-    /// Its sort: a place in [`KINDS`].
+    /// The sort: a place in [`KINDS`].
     pub kind: usize,
     /// The operation.
     pub act: FileAction,
@@ -51,9 +51,9 @@ pub enum FileAction {
         is_directory: bool,
         /// It is made if it is missing.
         makes: bool,
-        /// Its content is dropped.
+        /// The content is dropped.
         truncates: bool,
-        /// Its new name.
+        /// The new name.
         handle: u32,
     },
     /// Closes.

@@ -16,7 +16,7 @@ use crate::run::Live;
 #[derive(Clone)]
 pub struct Target {
     device: SharedDevice,
-    /// Its start.
+    /// The start.
     start: u64,
     /// The same, where io_uring can be used on it.
     pub(super) file: Option<Arc<FileDevice>>,

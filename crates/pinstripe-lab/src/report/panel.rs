@@ -14,7 +14,7 @@ use crate::result::{Compared, Note, Results, Run, Variant};
 pub(super) struct Panel<'a> {
     /// The group.
     pub(super) title: &'a str,
-    /// Its place in the page, the only one of that name.
+    /// The place in the page, the only one of that name.
     pub(super) anchor: String,
     /// Whether its variants are compared with the first one.
     pub(super) is_compared: bool,
@@ -26,15 +26,15 @@ pub(super) struct Panel<'a> {
 pub(super) struct Member<'a> {
     /// The variant measured.
     pub(super) variant: &'a Variant,
-    /// Its name without the group's.
+    /// The name without the group's.
     pub(super) label: &'a str,
-    /// Its place in the panel, which gives colour and shape.
+    /// The place in the panel, which gives colour and shape.
     pub(super) kind: usize,
     /// The median of runs that count.
     pub(super) value: Option<f64>,
-    /// Its interval.
+    /// The interval.
     pub(super) interval: Option<Interval>,
-    /// Its speed relative to the best one of the panel: 1 at most.
+    /// The speed relative to the best one of the panel: 1 at most.
     pub(super) factor: Option<f64>,
     /// Whether it is the best one.
     pub(super) is_best: bool,

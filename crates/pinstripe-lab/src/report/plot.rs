@@ -114,7 +114,7 @@ pub(super) fn cross(x: f64, y: f64) -> Markup {
 pub(super) enum Anchor {
     /// It begins there.
     Start,
-    /// Its middle is present.
+    /// The middle is present.
     Middle,
     /// It ends there.
     End,

@@ -78,7 +78,7 @@ impl Entry {
         Some(Interval { low, high, level: self.level.unwrap_or(LEVEL) })
     }
 
-    /// Its parameters without those of the case that the variant has a value of its own of.
+    /// The parameters without those of the case that the variant has a value of its own of.
     pub fn own_parameters(&self) -> Vec<Parameter> {
         let mut own: Vec<Parameter> = Vec::new();
         for (at, it) in self.parameters.iter().enumerate() {

@@ -44,7 +44,7 @@ pub struct Part {
     pub host: usize,
     /// Seconds after the agreed start at which it began, by the clock of the machine that started all.
     pub began_s: f64,
-    /// Its measured run; `None` if it was lost.
+    /// The measured run; `None` if it was lost.
     pub run: Option<Run>,
 }
 

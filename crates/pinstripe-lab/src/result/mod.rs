@@ -78,7 +78,7 @@ pub struct Results {
 pub struct Parameter {
     /// The option's name without dashes.
     pub name: String,
-    /// Its value as it would be typed.
+    /// The value as it would be typed.
     pub value: String,
 }
 
@@ -120,17 +120,17 @@ impl Metric {
 /// One thing that was measured several times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// Its name, the only one in its results.
+    /// The name, the only one in its results.
     pub name: String,
     /// Variants of one group are compared with each other.
     pub group: String,
-    /// Its purpose, for people.
+    /// The purpose, for people.
     pub about: String,
     /// In what it differs from others.
     pub parameters: Vec<Parameter>,
     /// The metric of its value.
     pub metric: Metric,
-    /// Its runs, in the order in which they were made.
+    /// The runs, in the order in which they were made.
     pub runs: Vec<Run>,
 }
 
@@ -153,7 +153,7 @@ impl Variant {
         self.runs.iter().filter(|run| run.is_valid()).map(|run| run.measured.value).collect()
     }
 
-    /// Their median and extremes.
+    /// The median and extremes.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&self.values())
     }

@@ -11,7 +11,7 @@ use crate::histogram::Histogram;
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its place among all runs of all variants, from 0.
+    /// The place among all runs of all variants, from 0.
     pub order: u64,
     /// The round of all variants in which it was made, from 0; `None` without rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -97,7 +97,7 @@ impl Counting {
         variant.runs.iter().filter(move |run| self.counts(run))
     }
 
-    /// Their values.
+    /// The values.
     pub fn values(self, variant: &Variant) -> Vec<f64> {
         self.runs(variant).map(|run| run.measured.value).collect()
     }

@@ -23,11 +23,11 @@ impl PlaceNo {
 /// A variant before it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariantSpec {
-    /// Its name, the only one in its case.
+    /// The name, the only one in its case.
     pub name: String,
     /// Variants of one group are compared with its baseline, and end together.
     pub group: String,
-    /// Its purpose, for people.
+    /// The purpose, for people.
     pub about: String,
     /// In what it differs from others.
     pub parameters: Vec<Parameter>,

@@ -8,7 +8,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// A file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileSystem {
-    /// Its name, to people and to the kernel.
+    /// The name, to people and to the kernel.
     pub name: &'static str,
     /// The program that makes it.
     pub program: &'static str,
@@ -127,7 +127,7 @@ pub(crate) const FILE_SYSTEMS: &[FileSystem] = &[
     },
 ];
 
-/// Their names.
+/// The names.
 pub const NAMES: [&str; FILE_SYSTEMS.len()] = {
     let mut names = [""; FILE_SYSTEMS.len()];
     let mut at = 0;

@@ -95,7 +95,7 @@ impl Scratch {
         }
     }
 
-    /// Its length.
+    /// The length.
     ///
     /// # Errors
     /// As reported by the system.

@@ -80,7 +80,7 @@ impl Mounted {
         Ok(Mounted { root, device: device.to_path_buf() })
     }
 
-    /// Its root, for this process alone, as long as it is mounted.
+    /// The root, for this process alone, as long as it is mounted.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }

@@ -66,7 +66,7 @@ struct Inode {
 
 struct Content {
     synced_bytes: u64,
-    /// Its place, or the file itself once it has no name.
+    /// The place, or the file itself once it has no name.
     at: Place,
 }
 

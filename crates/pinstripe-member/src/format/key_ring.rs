@@ -173,7 +173,7 @@ impl KeyRing {
 pub struct KeySlot {
     /// The store.
     pub store: StoreId,
-    /// Its name.
+    /// The name.
     pub id: [u8; 16],
     /// Generation of the ring it opens.
     pub generation: u32,
@@ -187,7 +187,7 @@ pub struct KeySlot {
     pub way: SlotWay,
     /// Makes equal passwords different.
     pub salt: [u8; 16],
-    /// Its name for people.
+    /// The name for people.
     pub label: String,
     /// Which key unwraps it: a wrong password is known for certain.
     pub commitment: [u8; 32],

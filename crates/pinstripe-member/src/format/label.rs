@@ -117,12 +117,12 @@ byte_enum! {
 /// One member in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRow {
-    /// Its number, which no other member of the store ever had or will have.
+    /// The number, which no other member of the store ever had or will have.
     pub number: u16,
     /// Drawn when it joined, so that two directories that claim one number are told apart. Zeros
     /// in stores of version 1.
     pub id: [u8; 16],
-    /// Its part in the store.
+    /// The part in the store.
     pub state: MemberState,
     /// Last known place: raw path bytes.
     pub place: Vec<u8>,

@@ -19,7 +19,7 @@ pub struct Time {
 /// The file system's answer about an entry, as far as backup needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stat {
-    /// Its kind.
+    /// The kind.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: 07777 at most.
     pub mode: u32,
@@ -73,7 +73,7 @@ pub type XattrList = Vec<(Vec<u8>, Vec<u8>)>;
 /// The metadata given back to a restored entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
-    /// Its kind.
+    /// The kind.
     pub kind: FileKind,
     /// Permission bits with setuid, setgid and sticky: 07777 at most. Symlinks have none.
     pub mode: u32,

@@ -19,7 +19,7 @@ use pinstripe_base::wire::{Reader, Writer};
 /// One record of a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedRecord {
-    /// Its start in the pack's logical run.
+    /// The start in the pack's logical run.
     pub offset: u64,
     /// Length of head, table and stored bytes.
     pub bytes: u32,
@@ -27,7 +27,7 @@ pub struct IndexedRecord {
     pub kind: RecordKind,
     /// Length of its chunks together.
     pub raw_bytes: u32,
-    /// Its chunks, in the order of their bytes.
+    /// The chunks, in the order of their bytes.
     pub chunks: Vec<ChunkRow>,
 }
 
@@ -36,7 +36,7 @@ pub struct IndexedRecord {
 pub struct PackIndex {
     /// The pack.
     pub set: SetId,
-    /// Its records, in the order of their offsets.
+    /// The records, in the order of their offsets.
     pub records: Vec<IndexedRecord>,
 }
 

@@ -20,7 +20,7 @@ pub struct ScrubShare {
     pub began_seconds: i64,
     /// Stripe sets that were verified. More there now: those came later.
     pub sets: u64,
-    /// Their bytes on all members.
+    /// The bytes on all members.
     pub bytes: u64,
 }
 

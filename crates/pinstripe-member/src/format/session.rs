@@ -47,7 +47,7 @@ pub struct Process {
     pub boot: [u8; 16],
     /// The namespace in which its number counts.
     pub namespace: u64,
-    /// Its number.
+    /// The number.
     pub pid: u32,
     /// When it began, in the kernel's ticks since boot.
     pub started_ticks: u64,
@@ -58,9 +58,9 @@ pub struct Process {
 pub struct Session {
     /// The store it writes to.
     pub store: StoreId,
-    /// Its name.
+    /// The name.
     pub id: SessionId,
-    /// Its work.
+    /// The work.
     pub work: Work,
     /// The name of the object it will put at the end: a snapshot, or the step of deletion after
     /// which there is no way back. A process that ends the session from outside first puts a void
@@ -68,7 +68,7 @@ pub struct Session {
     pub commit: [u8; 16],
     /// Snapshots that must stay while it runs.
     pub parents: Vec<SnapshotId>,
-    /// Its process.
+    /// The process.
     pub process: Process,
 }
 

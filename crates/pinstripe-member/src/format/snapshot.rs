@@ -30,7 +30,7 @@ pub struct TreeRoot {
 pub struct Snapshot {
     /// The store it belongs to.
     pub store: StoreId,
-    /// Its name.
+    /// The name.
     pub id: SnapshotId,
     /// When the backup began: seconds since 1970, for people and for `latest`.
     pub created_seconds: i64,
@@ -57,7 +57,7 @@ pub struct Snapshot {
 pub struct Parsed<'a> {
     /// The store it belongs to.
     pub store: StoreId,
-    /// Its name.
+    /// The name.
     pub id: SnapshotId,
     /// The rest.
     pub content: SnapshotContent<'a>,

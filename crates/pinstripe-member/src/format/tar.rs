@@ -22,9 +22,9 @@ const ARCHIVE_BLOCK_BYTES: u64 = 20 * BLOCK_BYTES as u64;
 
 /// One entry as the archive names it.
 pub struct TarEntry<'e> {
-    /// Its name there; a directory's ends with a slash.
+    /// The name there; a directory's ends with a slash.
     pub path: &'e [u8],
-    /// Its kind and attributes.
+    /// The kind and attributes.
     pub meta: &'e Metadata,
     /// The target of a symlink.
     pub target: &'e [u8],

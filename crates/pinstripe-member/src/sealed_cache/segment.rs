@@ -41,7 +41,7 @@ impl SegmentName {
         self.path(dir, "cells")
     }
 
-    /// Its size in the cache: the bytes of both files, at least the cost of its rows.
+    /// The size in the cache: the bytes of both files, at least the cost of its rows.
     pub fn cost(self, dir: &Path) -> u64 {
         let bytes = |path| fs::metadata(path).map_or(0, |file| file.len());
         let rows = bytes(self.rows(dir));

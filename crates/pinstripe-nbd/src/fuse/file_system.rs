@@ -40,7 +40,7 @@ pub struct FileSystem {
     content: DeviceFile,
     /// Whether others may change the device meanwhile.
     may_change: bool,
-    /// Its length when it was shown first.
+    /// The length when it was shown first.
     bytes: u64,
     name: String,
     opened: FopenFlags,

@@ -40,7 +40,7 @@ mod info {
 /// The description of an export for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportInfo {
-    /// Its name; clients that give no name get the export with an empty one.
+    /// The name; clients that give no name get the export with an empty one.
     pub name: String,
     /// For people.
     pub description: String,
@@ -48,7 +48,7 @@ pub struct ExportInfo {
     pub bytes: u64,
     /// Nothing may be changed.
     pub is_read_only: bool,
-    /// Its disks turn.
+    /// The disks turn.
     pub is_rotational: bool,
     /// TRIM frees something; never of one that is read only.
     pub can_trim: bool,

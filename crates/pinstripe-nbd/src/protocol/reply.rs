@@ -26,7 +26,7 @@ mod chunk {
 /// A run of an export that is a hole, and reads as zeros, or is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Its length; never 0.
+    /// The length; never 0.
     pub bytes: u32,
     /// Whether it is a hole.
     pub is_hole: bool,

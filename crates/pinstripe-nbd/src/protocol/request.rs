@@ -39,7 +39,7 @@ pub struct Request {
     pub cookie: u64,
     /// Where, in bytes.
     pub offset: u64,
-    /// Its length, in bytes.
+    /// The length, in bytes.
     pub len: u32,
 }
 

@@ -11,11 +11,11 @@ use crate::source::RangeSource;
 /// The readers of one file.
 #[derive(Debug, Clone)]
 pub struct FileReaders {
-    /// Its path in the source.
+    /// The path in the source.
     pub path: Box<[u8]>,
-    /// Its length.
+    /// The length.
     pub size: u64,
-    /// Its readers; the object is its inode number.
+    /// The readers; the object is its inode number.
     pub readers: ReadersOfObject,
 }
 

@@ -49,7 +49,7 @@ struct Slot<U> {
     is_wanted: bool,
     /// Uses of it that a known plan still has.
     pins: u32,
-    /// Its fetch failed; kept only as long as it is pinned.
+    /// The fetch failed; kept only as long as it is pinned.
     is_failed: bool,
 }
 

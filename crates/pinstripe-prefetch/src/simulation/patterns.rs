@@ -28,7 +28,7 @@ impl Numbers {
 /// An order of reads, with its name.
 #[derive(Debug, Clone)]
 pub struct ReadPattern {
-    /// Its name in a table.
+    /// The name in a table.
     pub name: &'static str,
     /// The records in the order in which they are read.
     pub records: Vec<u64>,

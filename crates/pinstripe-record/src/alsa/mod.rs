@@ -31,7 +31,7 @@ const RESUME_EVERY: Duration = Duration::from_millis(50);
 /// How a card stores samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CardFormat {
-    /// Their format.
+    /// The format.
     pub format: SampleFormat,
     /// Bytes of one sample: 24 bits may be stored in four bytes, in the lower three or, if shifted,
     /// in the upper three.
@@ -75,7 +75,7 @@ const S24_IN_S32: CardFormat = card_format(SampleFormat::S24, (4, true), 10);
 /// The settings requested from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CardWish {
-    /// Its name, as for `arecord -D`.
+    /// The name, as for `arecord -D`.
     pub device: String,
     /// The format, or the best that it has.
     pub format: Option<SampleFormat>,

@@ -32,7 +32,7 @@ pub enum Fate {
 /// A run of samples of one fate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Their fate.
+    /// The fate.
     pub fate: Fate,
     /// Where it begins.
     pub from: u64,

@@ -24,7 +24,7 @@ pub struct LaneFigures {
     pub longest_write_nanos: AtomicU64,
     /// All writes together, in nanoseconds.
     pub writing_nanos: AtomicU64,
-    /// Their number.
+    /// The number.
     pub writes: AtomicU64,
     /// The greatest durable lag, in nanoseconds.
     pub lag_nanos: AtomicU64,
@@ -38,11 +38,11 @@ pub struct LaneFigures {
 
 /// A directory, its journal, and its files.
 pub struct Lane {
-    /// Its number in the manifest.
+    /// The number in the manifest.
     pub number: u32,
     /// The directory.
     pub folder: Arc<dyn TakeFolder>,
-    /// Its figures so far.
+    /// The figures so far.
     pub figures: LaneFigures,
     /// Set when its writer has nothing more to do.
     pub(super) writer_ended: Stop,

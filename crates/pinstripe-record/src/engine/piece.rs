@@ -23,7 +23,7 @@ const RESERVE_SECONDS: u64 = 30;
 
 /// A file that is being written.
 pub struct Piece {
-    /// Its number in the journal.
+    /// The number in the journal.
     pub number: u32,
     /// The stream.
     pub stream: u32,
@@ -31,7 +31,7 @@ pub struct Piece {
     pub copy: u32,
     /// Its first frame in the stream: of the first file of an input that begins late known only then.
     start_frame: AtomicU64,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The contents of its head.
     pub facts: HeadFacts,
@@ -51,9 +51,9 @@ pub struct Piece {
     vouched: AtomicU64,
     is_ended: AtomicBool,
     is_closed: AtomicBool,
-    /// Its stream is not recorded, so that no sample waits for it.
+    /// The stream is not recorded, so that no sample waits for it.
     is_idle: AtomicBool,
-    /// Its sync failed: it is never written or synced again.
+    /// The sync failed: it is never written or synced again.
     has_failed: AtomicBool,
     /// Where it ends, when not all that was written to it could be encoded.
     ends_at: OnceLock<u64>,
@@ -163,7 +163,7 @@ impl Piece {
         self.is_idle.load(Ordering::Acquire)
     }
 
-    /// Its first frame in the stream.
+    /// The first frame in the stream.
     pub fn start_frame(&self) -> u64 {
         self.start_frame.load(Ordering::Acquire)
     }

@@ -153,7 +153,7 @@ pub(super) struct Front {
     pub piece: Arc<Piece>,
     /// The area of its samples; `None` if they were in a directory that failed.
     pub area: Option<RollArea>,
-    /// Their places in the stream.
+    /// The places in the stream.
     pub places: Range<u64>,
 }
 

@@ -44,7 +44,7 @@ pub struct EngineSettings {
 
 /// One stream.
 pub struct SharedStream {
-    /// Its ring.
+    /// The ring.
     pub ring: Arc<Ring>,
     /// The contents of the heads of its files.
     pub facts: HeadFacts,
@@ -62,7 +62,7 @@ pub struct SharedStream {
     pub is_mirrored: bool,
     /// Copies of it that are still written.
     pub copies: AtomicUsize,
-    /// Its level, while a client displays it.
+    /// The level, while a client displays it.
     pub meter: Meter,
 }
 
@@ -101,7 +101,7 @@ pub struct Losses {
 pub struct SharedTake {
     /// When the take began.
     pub began: Instant,
-    /// Its settings.
+    /// The settings.
     pub settings: EngineSettings,
     /// Every directory.
     pub lanes: Vec<Arc<Lane>>,

@@ -12,7 +12,7 @@ pub struct StreamCopy {
     pub stream: u32,
     /// 0, or 1 of a mirror.
     pub copy: u32,
-    /// Its side of the ring.
+    /// The side of the ring.
     pub consumer: RingConsumer,
     /// The file that is being written.
     pub piece: Arc<Piece>,

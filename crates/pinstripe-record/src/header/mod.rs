@@ -107,7 +107,7 @@ impl LocalTime {
 /// The contents of a head in addition to its length.
 #[derive(Debug, Clone)]
 pub struct HeadFacts {
-    /// Its kind.
+    /// The kind.
     pub kind: FileKind,
     /// The form of the stream.
     pub shape: StreamShape,
@@ -134,9 +134,9 @@ pub struct HeadFacts {
 /// A marked place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cue {
-    /// Its frame in the file.
+    /// The frame in the file.
     pub frame: u64,
-    /// Its text.
+    /// The text.
     pub text: String,
 }
 

@@ -34,7 +34,7 @@ pub use tone::TestInput;
 
 /// One source of streams.
 pub trait RecordInput: Send {
-    /// Its streams, in the order in which it feeds them.
+    /// The streams, in the order in which it feeds them.
     fn streams(&self) -> Vec<RecordedStream>;
 
     /// Whether it waits when a ring is full. Then a full ring is not a reason for a warning.

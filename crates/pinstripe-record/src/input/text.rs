@@ -25,7 +25,7 @@ pub enum InputSpec {
 }
 
 impl InputSpec {
-    /// Its source, where that gives each byte to one reader only.
+    /// The source, where that gives each byte to one reader only.
     fn reads_once(&self) -> Option<String> {
         match self {
             InputSpec::Pcm(spec) => spec.reads_once(),

@@ -87,7 +87,7 @@ impl JackClient {
         }
     }
 
-    /// Its name; the server may have extended the requested one.
+    /// The name; the server may have extended the requested one.
     pub fn name(&self) -> String {
         // SAFETY: the client is open; the name belongs to it.
         unsafe { text((self.library.jack_get_client_name)(self.raw.as_ptr())) }

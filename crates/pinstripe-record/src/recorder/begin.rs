@@ -42,7 +42,7 @@ pub struct Begun {
 /// The facts known about the input of a stream.
 #[derive(Clone, Copy)]
 struct StreamOrigin {
-    /// Its number.
+    /// The number.
     input: usize,
     is_patient: bool,
     begins_with_take: bool,

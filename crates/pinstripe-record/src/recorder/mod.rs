@@ -35,7 +35,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// The plan of a take.
 #[derive(Debug, Clone)]
 pub struct TakePlan {
-    /// Its name.
+    /// The name.
     pub take: String,
     /// The kind of its files.
     pub kind: FileKind,
@@ -67,7 +67,7 @@ pub struct TakePlan {
 pub struct TakeOutcome {
     /// The manifest as it was written.
     pub manifest: Manifest,
-    /// Its figures.
+    /// The figures.
     pub figures: TakeFigures,
     /// The last status.
     pub last: TakeStatus,

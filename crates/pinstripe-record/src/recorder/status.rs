@@ -58,7 +58,7 @@ pub(super) struct InputClock {
 /// The status of a stream.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StreamStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Whether it is recorded, or will be when the take begins.
     pub is_armed: bool,
@@ -79,7 +79,7 @@ pub struct StreamStatus {
 /// The status of a take.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct TakeStatus {
-    /// Its name.
+    /// The name.
     pub take: String,
     /// Whether it is recorded.
     pub phase: TakePhase,

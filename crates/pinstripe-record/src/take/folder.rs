@@ -153,7 +153,7 @@ impl TakeFile {
         self.encoder.as_ref().map(|it| it.durable_bytes())
     }
 
-    /// Its bytes.
+    /// The bytes.
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }

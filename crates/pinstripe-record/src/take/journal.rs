@@ -25,9 +25,9 @@ const SUMMED_BYTES: usize = 12;
 /// One run of payload bytes and its checksum, the first eight bytes of XXH3-128.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summed {
-    /// Its length.
+    /// The length.
     pub bytes: u32,
-    /// Its checksum.
+    /// The checksum.
     pub sum: u64,
 }
 
@@ -44,7 +44,7 @@ impl Summed {
 pub struct ProgressRun {
     /// The number of the file.
     pub piece: u32,
-    /// Its runs, behind those already recorded.
+    /// The runs, behind those already recorded.
     pub runs: Vec<Summed>,
 }
 
@@ -71,17 +71,17 @@ pub enum JournalEvent {
     },
     /// A file begins.
     Piece {
-        /// Its number.
+        /// The number.
         piece: u32,
         /// The stream.
         stream: u32,
         /// 0, or 1 of a mirror.
         copy: u32,
-        /// Its name.
+        /// The name.
         file: String,
-        /// Its first frame in the stream.
+        /// The first frame in the stream.
         start_frame: u64,
-        /// Its position in its file, if not at the beginning.
+        /// The position in its file, if not at the beginning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         behind: Option<PieceBehind>,
     },
@@ -91,12 +91,12 @@ pub enum JournalEvent {
         stream: u32,
         /// The first of them.
         frame: u64,
-        /// Their number.
+        /// The number.
         frames: u64,
     },
     /// A place was marked.
     Mark {
-        /// Its text.
+        /// The text.
         text: String,
         /// By stream: the frame.
         frames: Vec<u64>,
@@ -214,7 +214,7 @@ pub struct Journal {
     waiting: Vec<u8>,
     /// Why a sync failed: a later sync does not make the same data durable.
     failure: Option<Error>,
-    /// Its length with the zeros ahead.
+    /// The length with the zeros ahead.
     room_to: u64,
     /// The longest commit so far.
     longest_bytes: u64,

@@ -34,9 +34,9 @@ pub enum TakeState {
 /// A stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedStream {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its form.
+    /// The form.
     pub shape: StreamShape,
     /// The input that it came from, as the user wrote it.
     pub source: String,
@@ -51,16 +51,16 @@ pub struct RecordedStream {
 pub struct TrimmedRun {
     /// Where it begins in the payload.
     pub at: u64,
-    /// Its length.
+    /// The length.
     pub bytes: u32,
-    /// Its checksum, as in the journal.
+    /// The checksum, as in the journal.
     pub sum: u64,
 }
 
 /// A file of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedPiece {
-    /// Its number in the journal.
+    /// The number in the journal.
     pub piece: u32,
     /// The stream.
     pub stream: u32,
@@ -68,11 +68,11 @@ pub struct RecordedPiece {
     pub copy: u32,
     /// The number of its directory.
     pub directory: u32,
-    /// Its name.
+    /// The name.
     pub file: String,
-    /// Its first frame in the stream.
+    /// The first frame in the stream.
     pub start_frame: u64,
-    /// Its frames.
+    /// The frames.
     pub frames: u64,
     /// Where its payload begins.
     pub payload_at: u64,
@@ -91,7 +91,7 @@ pub struct RecordedGap {
     pub stream: u32,
     /// The first frame.
     pub frame: u64,
-    /// Their number.
+    /// The number.
     pub frames: u64,
     /// The same place in seconds since the take began.
     pub at_seconds: f64,
@@ -112,7 +112,7 @@ impl RecordedGap {
 /// A marked place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedMark {
-    /// Its text.
+    /// The text.
     pub text: String,
     /// By stream: the frame.
     pub frames: Vec<u64>,
@@ -121,9 +121,9 @@ pub struct RecordedMark {
 /// A take that was played while another was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BesideTake {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Its directory.
+    /// The directory.
     pub path: PathBuf,
     /// The frame of it to which the first frame of this take belongs.
     pub first_frame: u64,

@@ -63,7 +63,7 @@ byte_enum! {
 /// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Its kind.
+    /// The kind.
     pub kind: FrameKind,
     /// The codec of stored bytes of data: [`Codec::id`](pinstripe_stripe::codec::Codec::id).
     pub codec: u8,
@@ -71,7 +71,7 @@ pub struct Frame {
     pub stored_bytes: u32,
     /// Bytes of the source.
     pub raw_bytes: u64,
-    /// Their place in the source.
+    /// The place in the source.
     pub offset: u64,
     /// Checksum of the bytes that follow, or that are in the plain output.
     pub sum: Checksum,

@@ -69,9 +69,9 @@ pub struct BatchPlace {
     pub offset: u64,
     /// Bytes of the source.
     pub raw_bytes: u64,
-    /// Its start in its log.
+    /// The start in its log.
     pub position: u64,
-    /// Its bytes there.
+    /// The bytes there.
     pub log_bytes: u64,
 }
 
@@ -144,9 +144,9 @@ pub struct Use {
     pub level: i8,
     /// Blocks.
     pub blocks: u64,
-    /// Their bytes in the source.
+    /// The bytes in the source.
     pub raw_bytes: u64,
-    /// Their bytes as stored, without heads.
+    /// The bytes as stored, without heads.
     pub stored_bytes: u64,
 }
 

@@ -75,7 +75,7 @@ pub struct Identity {
 pub struct Head {
     /// The split.
     pub split: SplitId,
-    /// Its layout.
+    /// The layout.
     pub layout: SplitLayout,
     /// Which output this is, below `outputs`; in a striped log its slot.
     pub output: u8,

@@ -43,7 +43,7 @@ pub trait Log: Send + Sync {
 pub(crate) struct OwnLog {
     /// The output.
     pub device: SharedDevice,
-    /// Its bytes from the end of the pages on.
+    /// The bytes from the end of the pages on.
     pub bytes: u64,
 }
 
@@ -88,7 +88,7 @@ impl Sets {
         Sets { split, geometry }
     }
 
-    /// Their geometry.
+    /// The geometry.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }

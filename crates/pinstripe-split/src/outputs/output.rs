@@ -17,7 +17,7 @@ pub struct SplitOutput {
     pub head: Result<Head>,
     /// The page that makes it complete; `None` if it never was complete.
     pub end: Result<Option<End>>,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl SplitOutput {
         Ok(SplitOutput { device: device.clone(), plain, head, end, bytes })
     }
 
-    /// Its path, for messages.
+    /// The path, for messages.
     pub fn place(&self) -> &Path {
         self.device.place()
     }

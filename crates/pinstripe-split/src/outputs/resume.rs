@@ -23,7 +23,7 @@ pub struct LogProgress {
     pub log_bytes: u64,
     /// Batches in it that no index names yet.
     pub rows: Vec<BatchPlace>,
-    /// Its last index.
+    /// The last index.
     pub last_index: Option<u64>,
     /// Batches that indexes list.
     pub indexed: u64,

@@ -29,14 +29,14 @@ use pinstripe_stripe::abort::Abort;
 pub enum Target<'t> {
     /// Nowhere: it is only verified.
     None,
-    /// Its bytes at their places, less the range's beginning.
+    /// The bytes at their places, less the range's beginning.
     Device {
         /// The device.
         device: LaneDevice,
         /// It reads as zeros where nothing is written.
         is_blank: bool,
     },
-    /// Its bytes in their order, zeros too.
+    /// The bytes in their order, zeros too.
     Stream(&'t mut (dyn FnMut(&[u8]) -> Result<()> + Send)),
 }
 

@@ -64,7 +64,7 @@ impl Fake {
         })
     }
 
-    /// Its recipe.
+    /// The recipe.
     pub fn spec(&self) -> &FakeSpec {
         &self.spec
     }

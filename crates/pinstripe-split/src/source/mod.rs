@@ -45,10 +45,10 @@ const STANDARD_INPUT: &str = "standard input";
 
 /// One long run of bytes.
 pub trait ByteSource: Send + Sync {
-    /// Its bytes; `None` while they can only be found out by reading to the end (a pipe).
+    /// The bytes; `None` while they can only be found out by reading to the end (a pipe).
     fn length(&self) -> Option<u64>;
 
-    /// Its name in messages.
+    /// The name in messages.
     fn place(&self) -> &Path;
 
     /// The identity that tells it from a changed or another source; `None` where there is none (a

@@ -18,9 +18,9 @@ const AHEAD_BYTES: u64 = 32 << 20;
 /// A piece that one reader was handed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourcePiece {
-    /// Its offset in the source: a multiple of the unit.
+    /// The offset in the source: a multiple of the unit.
     pub offset: u64,
-    /// Its length: at most a unit, unless it is a hole. Never 0.
+    /// The length: at most a unit, unless it is a hole. Never 0.
     pub bytes: u64,
     /// Whether it is a hole that was not read. The buffer then keeps its former content.
     pub is_hole: bool,

@@ -25,7 +25,7 @@ pub struct Distinct {
 pub struct Count {
     /// Everything that was seen.
     pub items: u64,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: u64,
     /// Distinct things: exact, or estimated when `sampled` is above 1.
     pub distinct_items: u64,

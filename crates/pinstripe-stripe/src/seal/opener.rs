@@ -44,7 +44,7 @@ enum State {
 /// A record that was opened in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedRecord {
-    /// Its content.
+    /// The content.
     pub head: RecordHead,
     /// The place of the compressed bytes, from the beginning of the record.
     pub stored: Range<usize>,

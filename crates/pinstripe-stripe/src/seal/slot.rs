@@ -209,7 +209,7 @@ pub struct NewSlot {
     pub credential: Credential,
     /// The cost of one try of a password.
     pub costs: KdfCosts,
-    /// Its name for people.
+    /// The name for people.
     pub label: String,
     /// Seconds since 1970.
     pub now_seconds: i64,

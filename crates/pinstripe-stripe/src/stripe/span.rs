@@ -12,7 +12,7 @@ struct Run {
     slot: usize,
     offset: u64,
     bytes: usize,
-    /// Their places in what is read: first byte, length.
+    /// The places in what is read: first byte, length.
     parts: Vec<(usize, usize)>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct VersionRow {
     pub first: i64,
     /// The last one; `None` when the head still does.
     pub last: Option<i64>,
-    /// Its facts in the catalog.
+    /// The facts in the catalog.
     pub facts: Facts,
 }
 

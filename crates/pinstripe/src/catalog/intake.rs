@@ -24,7 +24,7 @@ pub struct Base {
 /// The part of an entry that the catalog keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// Its kind.
+    /// The kind.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u32,

@@ -53,9 +53,9 @@ impl Query {
 /// A snapshot that holds a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its place in its series.
+    /// The place in its series.
     pub(super) ordinal: i64,
-    /// Its name.
+    /// The name.
     pub id: SnapshotId,
     /// When it began.
     pub created: Time,
@@ -66,7 +66,7 @@ pub struct Holder {
 pub struct FoundVersion {
     /// Absolute path without the leading slash.
     pub path: Vec<u8>,
-    /// Its kind.
+    /// The kind.
     pub kind: FileKind,
     /// Permission bits.
     pub mode: u32,
@@ -84,7 +84,7 @@ pub struct FoundVersion {
 
 /// A series as searches see it.
 pub(crate) struct Series {
-    /// Its number in the catalog.
+    /// The number in the catalog.
     pub id: i64,
     /// The machine.
     pub host: Vec<u8>,

@@ -120,7 +120,7 @@ pub fn beside(at_work: VerbRole, begins: VerbRole) -> Meeting {
 }
 
 impl VerbRole {
-    /// Its name in the table.
+    /// The name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Reader => "reads",
@@ -138,7 +138,7 @@ impl VerbRole {
 }
 
 impl Meeting {
-    /// Its word in the table.
+    /// The word in the table.
     pub fn word(self) -> &'static str {
         match self {
             Both => "yes",

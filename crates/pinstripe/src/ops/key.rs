@@ -11,11 +11,11 @@ use pinstripe_stripe::seal::NewSlot;
 /// A key slot, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Slot {
-    /// Its id, as hex digits.
+    /// The id, as hex digits.
     pub slot: String,
     /// `password` or `key file`.
     pub way: &'static str,
-    /// Its name for people.
+    /// The name for people.
     pub label: String,
     /// When it was made, seconds since 1970.
     pub created_seconds: i64,

@@ -12,9 +12,9 @@ use pinstripe_member::format::label::MemberState as State;
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct MemberStatus {
-    /// Its number, from 0.
+    /// The number, from 0.
     pub member: usize,
-    /// Its path, or the last known one.
+    /// The path, or the last known one.
     #[serde(serialize_with = "pinstripe_base::units::lossy_path")]
     pub place: PathBuf,
     /// Whether it was found.

@@ -45,9 +45,9 @@ pub struct StoredTotals {
     pub packs: u64,
     /// Chunks that are in packs: content, pages and lists.
     pub chunks: u64,
-    /// Their bytes before compression.
+    /// The bytes before compression.
     pub raw_bytes: u64,
-    /// Their records: after compression, with heads.
+    /// The records: after compression, with heads.
     pub record_bytes: u64,
     /// All that packs and index take on the members that are present, with parity.
     pub member_bytes: u64,

@@ -43,7 +43,7 @@ pub(super) struct Stray {
     pub member: usize,
     /// Under which name.
     pub name: ExtentName,
-    /// Its defect.
+    /// The defect.
     pub error: Error,
     /// It could be an object of this store that too few members have.
     is_sound: bool,
@@ -54,7 +54,7 @@ pub(super) struct Stray {
 }
 
 impl Stray {
-    /// Its path.
+    /// The path.
     pub fn place(&self, store: &Store) -> PathBuf {
         store.member_slots[self.member].place.join(self.name.path())
     }
@@ -188,7 +188,7 @@ fn needs_votes(store: &Store, room: Room) -> bool {
 /// A stray that was set aside.
 struct Aside {
     stray: Stray,
-    /// Its name in the room of strays, and what it is.
+    /// The name in the room of strays, and what it is.
     name: ExtentName,
     bytes: Vec<u8>,
 }

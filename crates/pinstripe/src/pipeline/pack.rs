@@ -21,9 +21,9 @@ use pinstripe_stripe::stripe::SetWriter;
 
 /// A record ready to be written into a pack.
 pub struct FinishedRecord {
-    /// Its head.
+    /// The head.
     pub head: RecordHead,
-    /// Its stored bytes: head, table, compressed bytes, sealed or not.
+    /// The stored bytes: head, table, compressed bytes, sealed or not.
     pub bytes: Vec<u8>,
 }
 

@@ -29,7 +29,7 @@ use relay::relay;
 pub struct Publisher<'a> {
     /// The store.
     pub store: &'a Store,
-    /// Its index.
+    /// The index.
     pub index: &'a Index<'a>,
     /// Seals what this run writes.
     pub sealer: &'a Sealer,

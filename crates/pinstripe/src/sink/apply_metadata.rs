@@ -279,7 +279,7 @@ impl<'f> Handle<'f> {
         length.is_ok_and(|length| found[..length] == *value)
     }
 
-    /// Its attributes that belong to users and administrators, not to the system's own guards:
+    /// The attributes that belong to users and administrators, not to the system's own guards:
     /// ACLs and `user.*`.
     fn strippable(self) -> Vec<Vec<u8>> {
         let mut names = vec![0; 64 << 10]; // XATTR_LIST_MAX

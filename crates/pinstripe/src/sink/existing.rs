@@ -81,7 +81,7 @@ impl Existing {
         Ok(true)
     }
 
-    /// Its length when it was opened.
+    /// The length when it was opened.
     pub fn size_bytes(&self) -> u64 {
         self.stat.st_size as u64
     }

@@ -154,7 +154,7 @@ impl SourceFile {
         Ok(facts(&now) != facts(stat))
     }
 
-    /// Its extended attributes.
+    /// The extended attributes.
     pub fn xattrs(&self) -> Xattrs {
         xattrs_of(self.fd.as_fd(), &self.path)
     }

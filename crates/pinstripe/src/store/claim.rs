@@ -125,7 +125,7 @@ fn has_the_right(other: &Session) -> Error {
 }
 
 impl Claim {
-    /// Its session.
+    /// The session.
     pub fn session(&self) -> SessionId {
         self.session
     }

@@ -29,9 +29,9 @@ use pinstripe_stripe::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, lo
 
 /// A key ring of format version 2, as it is put on the members.
 pub struct ChainedRing {
-    /// Its name.
+    /// The name.
     pub name: ExtentName,
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
     /// The voucher for everything else, under the same keys.
     pub voucher: Voucher,

@@ -61,7 +61,7 @@ use pinstripe_stripe::stripe::{SetReader, distance};
 /// One member's slot in the store: taken or absent.
 #[derive(Default)]
 pub struct MemberSlot {
-    /// Its row in the table; `None` for a number whose member has left for good.
+    /// The row in the table; `None` for a number whose member has left for good.
     pub row: Option<MemberRow>,
     /// The directory where it is, or was last seen.
     pub place: PathBuf,

@@ -44,7 +44,7 @@ impl FetchedRecord {
         &self.bytes[self.stored.clone()]
     }
 
-    /// Its buffer, empty, for another one.
+    /// The buffer, empty, for another one.
     pub(crate) fn into_buffer(mut self) -> Vec<u8> {
         self.bytes.clear();
         self.bytes

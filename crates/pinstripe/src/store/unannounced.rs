@@ -14,7 +14,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::SharedMember;
 use pinstripe_member::format::label::{Label, MemberState, MemberTable};
 
-/// Their numbers.
+/// The numbers.
 pub(super) struct Unannounced(RankedMutex<BTreeSet<usize>>);
 
 impl Unannounced {

@@ -27,16 +27,16 @@ pub enum WalkItem<'a> {
 /// One entry of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundEntry<'a> {
-    /// Its path below the root, without a leading slash; empty for the root itself.
+    /// The path below the root, without a leading slash; empty for the root itself.
     pub path: &'a [u8],
-    /// Its metadata.
+    /// The metadata.
     pub stat: &'a Stat,
 }
 
 /// Something that could not be read. The walk continued without it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble<'a> {
-    /// Its path, as in [`FoundEntry`].
+    /// The path, as in [`FoundEntry`].
     pub path: &'a [u8],
     /// The failure, with the absolute path as its place. [`Changed`](pinstripe_base::error::Kind::Changed)
     /// when the entry vanished or was replaced meanwhile: expected on a tree in use.

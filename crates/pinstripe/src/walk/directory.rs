@@ -32,7 +32,7 @@ const ROOT_IS_OPEN: &str = "the root keeps its descriptor as long as the walk li
 pub(super) struct Directory {
     /// `None` for the root.
     parent: Option<Arc<Directory>>,
-    /// Its name in the parent; empty for the root.
+    /// The name in the parent; empty for the root.
     name: CString,
     /// `(device, inode)`.
     identity: (u64, u64),

@@ -67,7 +67,7 @@ impl MdPlace {
         MdPlace { version, sector }
     }
 
-    /// Its offset on the device, in bytes.
+    /// The offset on the device, in bytes.
     pub fn offset(self) -> u64 {
         self.sector.saturating_mul(SECTOR_BYTES)
     }

@@ -86,7 +86,7 @@ impl KnownSnapshot {
 /// A member and where it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberPlace {
-    /// Its number.
+    /// The number.
     pub member: usize,
     /// The directory, without symlinks.
     pub place: StoredPath,

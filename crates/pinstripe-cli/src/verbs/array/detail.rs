@@ -35,8 +35,8 @@ pub struct ArrayDetailArgs {
 
     /// End with exit code 4 if the array is degraded, and with 15 if too few members are left
     ///
-    /// As mdadm --detail --test, for scripts and monitoring; with --scan the worst of all arrays
-    /// counts.
+    /// This works like mdadm --detail --test, for scripts and monitoring; with --scan the worst of
+    /// all arrays counts.
     #[arg(long, short)]
     test: bool,
 }

@@ -15,8 +15,8 @@ use crate::time;
 /// Print the events of a served array as they happen
 ///
 /// One line per event, named as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, Rebuild20,
-/// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. Ends when the
-/// serving process ends; 'pinstripe array monitor' does not.
+/// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. The command
+/// ends when the serving process ends; 'pinstripe array monitor' does not.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -22,7 +22,7 @@ use crate::time;
 
 /// Show the superblocks of devices, pinstripe's or md's
 ///
-/// Only reads; devices in use can be examined as well.
+/// The devices are only read; devices in use can be examined as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

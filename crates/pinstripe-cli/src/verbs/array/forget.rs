@@ -12,7 +12,8 @@ use crate::run::{Ending, Run};
 /// Forget the name of an array, and nothing else
 ///
 /// Devices, superblocks and data are not touched: 'pinstripe array assemble' registers the array
-/// again. Settings that only the register keeps are lost. Refused while a process serves the array.
+/// again. Settings that only the register keeps are lost. The command is refused while a process
+/// serves the array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

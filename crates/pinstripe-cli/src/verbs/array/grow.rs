@@ -14,10 +14,10 @@ use crate::run::{Ending, Run};
 
 /// Grow an array by one member, change its level, or use the full size of larger members
 ///
-/// By one member: all data is moved to rows that are one chunk wider (a reshape), while the array
-/// stays in use. An interrupted reshape continues when the array is opened again. The new space is
-/// available at the end: a FUSE file gets longer, and NBD clients see the new size when they
-/// reconnect. A mirror gets one more copy. Level 10 can grow only with near copies.
+/// Growing by one member moves all data to rows that are one chunk wider (a reshape), while the
+/// array stays in use. An interrupted reshape continues when the array is opened again. The new
+/// space is available at the end: a FUSE file gets longer, and NBD clients see the new size when
+/// they reconnect. A mirror gets one more copy. Level 10 can grow only with near copies.
 ///
 /// --level changes the level where no data has to move: 0 to 4 or 5, 4 or 5 to 6 (each with one more
 /// device, which is filled with parity), back again (the last member becomes a spare), and 1 with

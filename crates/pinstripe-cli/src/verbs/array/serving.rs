@@ -30,7 +30,7 @@ const EVENTS_POLL: Duration = Duration::from_millis(100);
 /// The way an array is served.
 #[derive(Debug, Clone)]
 pub struct Serving {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The addresses for NBD clients.
     pub nbd: Vec<Address>,

@@ -16,7 +16,7 @@ use crate::run::{Ending, Run};
 /// stripe_cache_size: bytes that may wait to be written; rmw_level (read-modify-write): 0 never, 1
 /// if it reads less, 2 if it reads no more; sync_speed_min and sync_speed_max: KiB per second of
 /// each member, or with a unit, or max; write_deadline: milliseconds that a write may wait for
-/// neighbouring writes; sync_action: check, repair or idle. All others are read-only.
+/// neighbouring writes; sync_action: check, repair or idle. All other knobs are read-only.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

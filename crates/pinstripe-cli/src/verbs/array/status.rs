@@ -14,10 +14,10 @@ use crate::run::{Ending, Run};
 
 /// Show the registered arrays, in the form of /proc/mdstat
 ///
-/// After the name: whether a process serves the array, its level, and its devices with their slots;
-/// (F) marks a failed device, (S) a spare, (R) one that is being rebuilt or is to replace the
-/// member of its slot. [4/3] is the number of members and of working members, which [UUU_] shows by
-/// slot.
+/// The name is followed by whether a process serves the array, its level, and its devices with
+/// their slots; (F) marks a failed device, (S) a spare, (R) one that is being rebuilt or is to
+/// replace the member of its slot. [4/3] is the number of members and of working members, which
+/// [UUU_] shows by slot.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

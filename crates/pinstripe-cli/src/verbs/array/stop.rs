@@ -12,9 +12,9 @@ use crate::run::{Ending, Run};
 
 /// Stop the process that serves an array
 ///
-/// All data is written, the array is closed, and its NBD clients are disconnected. Returns when
-/// that is done. Refuses to stop an array while a program or a loop device has its file (--fuse)
-/// open.
+/// All data is written, the array is closed, and its NBD clients are disconnected. The command
+/// returns when the array is closed. Refuses to stop an array while a program or a loop device has
+/// its file (--fuse) open.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -19,10 +19,10 @@ use crate::time;
 /// Show results over time, and where they changed for good
 ///
 /// Each completed case adds a line for each variant. Results with the same parameters on the same
-/// machine in the same place form one table, with a line that draws all values from the lowest to
-/// the highest. A change needs at least eight executions, three on each side. Its size is shown
-/// with an interval for the spread between executions, and with what else changed: kernel,
-/// scheduler, mount options, firmware and others.
+/// machine in the same place form one table, with a line that plots all values, scaled from the
+/// lowest to the highest. A change needs at least eight executions, three on each side. The size of
+/// a change is shown with an interval for the spread between executions, and with other changes at
+/// the same time: kernel, scheduler, mount options, firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

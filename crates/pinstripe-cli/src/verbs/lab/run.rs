@@ -40,9 +40,9 @@ struct Shared {
 
     /// Measure a device, whose content is lost
     ///
-    /// It must be free and blank: not mounted, not swap, held open by no other process, no data on
-    /// it, and not part of another device. Its serial number must be given with --serial, or typed
-    /// when asked for; for a loop device, it is the path of its file.
+    /// The device must be free and blank: not mounted, not swap, held open by no other process, no
+    /// data on it, and not part of another device. The serial number of the device must be given
+    /// with --serial, or typed when asked for; for a loop device, it is the path of its file.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 

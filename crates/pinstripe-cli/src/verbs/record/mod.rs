@@ -158,14 +158,16 @@ pub struct RecordArgs {
 
     /// Include this much input from before the start command, as in 10s; implies --armed
     ///
-    /// Until the start, the last input of this duration is kept in a file on disk. At most 10 min.
+    /// Until the start, the last input of this duration is kept in a file on disk. The maximum is
+    /// 10 min.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pre_roll: Option<Time>,
 
     /// Accept remote control by OSC in UDP packets at this address, as in 3819 or 0.0.0.0:3819
     ///
-    /// Understands the messages of Ardour and Reaper, and answers each with the status of the take.
-    /// With only a port, it accepts packets from this machine; --osc-from allows other senders.
+    /// The recorder understands the messages of Ardour and Reaper, and answers each with the status
+    /// of the take. With only a port, it accepts packets from this machine; --osc-from allows other
+    /// senders.
     #[arg(long, value_name = "ADDRESS", value_parser = senders::listening)]
     osc: Option<SocketAddr>,
 

@@ -26,7 +26,7 @@ every third request repeats a block. File systems take turns, and the first one 
 By default the candidates are all file systems whose mkfs is installed and that the kernel can mount, with \
 their default options, and also btrfs with compression; omitted file systems are listed.
 
-They are created on a loop device over an image file in --dir. The image is fully written once, so that no \
+The file systems are created on a loop device over an image file in --dir. The image is fully written once, so that no \
 run measures its allocation, and it is unlinked, so that it disappears however the program ends. The results \
 are therefore those of file systems inside the file system of --dir. With --device they are created on a \
 device, which must be unused and empty, and is wiped at the end.
@@ -70,7 +70,8 @@ const CANDIDATES: CaseOption = CaseOption {
     form: ValueForm::Text,
     default: None,
     about: "File systems with options, separated by ';', as in 'xfs; ext4 -b 1024 mount=noatime'",
-    more: "In addition to those of --file-systems. Words that could name another device are refused.",
+    more: "These file systems are compared in addition to those of --file-systems. Words that \
+           could name another device are refused.",
 };
 
 const OPTIONS: &[CaseOption] = &[

@@ -8,8 +8,8 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
-        about: "Windows of read-ahead; 'kernel' is the present setting",
-        more: "The first is the baseline of the others.",
+        about: "Windows of read-ahead; 'kernel' uses the present setting of the kernel",
+        more: "The first value is the baseline of the others.",
     },
     CaseOption { default: Some("1,2,4"), ..shared::CLIENTS },
     CaseOption {

@@ -62,11 +62,12 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         default: Some("recorder,buffered,direct,dsync"),
         about: "Write policies: recorder, recorder-direct, buffered, dsync, sync, direct, \
                 direct+dsync, uncached",
-        more: "\
-recorder is the engine of 'pinstripe record': rings in memory, one thread that writes chunks through the page \
-cache, 64 syncs in flight, journal and headers; recorder-direct is the same with --writes direct. --writers and \
---preallocate have no effect on these two; with --io-class rt they also request SCHED_FIFO. The other policies \
-use --writers threads that write, and one more that syncs. The first is the baseline of the others.",
+        more: "recorder is the engine of 'pinstripe record': rings in memory, one thread that \
+               writes chunks through the page cache, 64 syncs in flight, journal and headers; \
+               recorder-direct is the same with --writes direct. --writers and --preallocate have \
+               no effect on these two; with --io-class rt they also request SCHED_FIFO. The other \
+               policies use --writers threads that write, and one more that syncs. The first value \
+               is the baseline of the others.",
         ..shared::POLICIES
     },
     CaseOption {
@@ -101,10 +102,10 @@ use --writers threads that write, and one more that syncs. The first is the base
         form: ValueForm::Count,
         default: None,
         about: "Find the largest number of streams without an overrun, up to N",
-        more: "\
-Each run begins with --streams and doubles the number until a ring overruns or N is reached. Then a binary \
-search narrows the limit down to a sixteenth, or to one stream. Each step lasts --run-time. The result is the \
-largest number without an overrun; 'overran at' is the smallest number with one.",
+        more: "Each run begins with --streams and doubles the number until a ring overruns or N is \
+               reached. Then a binary search narrows the limit down to a sixteenth, or to one \
+               stream. Each step lasts --run-time. The result is the largest number without an \
+               overrun; 'overran at' is the smallest number of streams with an overrun.",
     },
     CaseOption {
         name: "sync-every",

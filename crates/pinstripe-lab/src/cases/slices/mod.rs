@@ -77,7 +77,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Sizes,
         default: Some("512M"),
-        about: "Bytes of one area, and of two together",
+        about: "Bytes of the single area, and of both areas together",
         more: "",
     },
     CaseOption { about: "Bytes of each request, and of the stripes", ..shared::RECORD_SIZE },

@@ -63,7 +63,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("1,2,4,8"),
         about: "Number of outputs",
-        more: "The first is the baseline of the others.",
+        more: "The first value is the baseline of the others.",
     },
     CaseOption {
         name: "codecs",
@@ -88,7 +88,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Path,
         default: None,
         about: "Split a sample of this file, or of all files below this directory, instead of --data",
-        more: "Pieces of 1 MiB, spread evenly over all of it.",
+        more: "The sample consists of pieces of 1 MiB, spread evenly over the data.",
     },
     CaseOption {
         name: "size",

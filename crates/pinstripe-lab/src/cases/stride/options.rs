@@ -31,7 +31,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
         about: "Number of next records to advise",
-        more: "The first is the baseline of the others.",
+        more: "The first value is the baseline of the others.",
     },
     CaseOption {
         name: "delay",

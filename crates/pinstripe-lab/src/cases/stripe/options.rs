@@ -13,7 +13,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Text,
         default: Some("auto,4K,8K,16K,32K,64K"),
         about: "Granules; 'auto' lets each write choose",
-        more: "The first is the baseline of the others. Unused with --knob.",
+        more: "The first value is the baseline of the others. Unused with --knob.",
     },
     CaseOption {
         name: "knob",

@@ -34,7 +34,7 @@ pub struct Recording {
     pub chunk_bytes: usize,
     /// Bytes that a stream may have waiting.
     pub ring_bytes: u64,
-    /// Its length.
+    /// The length.
     pub time: Duration,
     /// Threads that write; each has its own streams, which it looks after in turn.
     pub writers: usize,
@@ -57,7 +57,7 @@ pub struct Stall {
     pub stream: usize,
     /// When it began, since the recording did.
     pub at: Duration,
-    /// Its duration.
+    /// The duration.
     pub time: Duration,
 }
 
@@ -96,7 +96,7 @@ pub struct Recorded {
 /// Writes of the recorder's engine, which keeps no histogram of them, and its processor time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EngineWrites {
-    /// Their number.
+    /// The number.
     pub count: u64,
     /// The mean, by the rate at which bytes were taken: of one chunk.
     pub mean: Duration,

@@ -58,7 +58,7 @@ pub struct SdpStream {
     pub rate: u32,
     /// Samples of a frame.
     pub channels: u16,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 

@@ -77,7 +77,7 @@ pub struct SplitOptions {
 /// The outcome for one output.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Written {
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
     /// Bytes that were written to it.
     pub written_bytes: u64,

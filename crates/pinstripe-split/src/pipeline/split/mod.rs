@@ -52,11 +52,11 @@ pub enum CodecChoice {
 
 /// One output of a split.
 pub(crate) struct OutputJob {
-    /// Its head.
+    /// The head.
     pub head: Head,
     /// What of its log is finished; of a striped log, in the first output.
     pub begun: LogProgress,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Takes pages and log.
     pub log: LaneDevice,

@@ -66,7 +66,7 @@ impl fmt::Display for Millionths {
 /// The content of a generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FakeSpec {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
     /// Bytes of a block: a power of two from 512 to 16 MiB.
     pub block_bytes: u64,

@@ -23,7 +23,7 @@ const NAME_MAX_BYTES: usize = 255;
 pub struct Stream<'a> {
     /// The file's name: one component of a path.
     pub name: Vec<u8>,
-    /// Its content, read to the end.
+    /// The content, read to the end.
     pub content: Box<dyn Read + 'a>,
     /// The numbers of its owner and group.
     pub owner: (u32, u32),

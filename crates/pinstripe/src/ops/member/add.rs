@@ -13,7 +13,7 @@ use pinstripe_member::format::label::{MEMBERS_MAX, MemberState};
 /// The new member.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Added {
-    /// Its number.
+    /// The number.
     pub member: usize,
     /// Small objects copied to it.
     pub copied_objects: u64,

@@ -26,7 +26,7 @@ pub struct Move {
     pub from: usize,
     /// A member that has none of the set.
     pub to: usize,
-    /// Its length.
+    /// The length.
     pub bytes: u64,
 }
 
@@ -53,7 +53,7 @@ pub fn loads(spreads: &[SetPlacement], members: &[usize]) -> BTreeMap<usize, u64
 /// Members that may get extents, and the room on each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Takers {
-    /// Their numbers.
+    /// The numbers.
     pub members: Vec<usize>,
     /// Bytes that a member has room for; no entry if that is not known.
     pub room_bytes: BTreeMap<usize, u64>,

@@ -23,7 +23,7 @@ pub struct Rebalanced {
 /// The share of one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct MemberShare {
-    /// Its number.
+    /// The number.
     pub member: usize,
     /// Bytes in extents before.
     pub before_bytes: u64,

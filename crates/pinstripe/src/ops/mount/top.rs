@@ -86,7 +86,7 @@ impl Top {
         self.ordinals_now().filter_map(|ordinal| self.snapshot(ordinal))
     }
 
-    /// Their ordinals by their ids.
+    /// The ordinals by their ids.
     pub(super) fn ordinals_by_id(&self) -> HashMap<SnapshotId, u64> {
         let ordinals = self.ordinals_now();
         ordinals.filter_map(|ordinal| Some((self.snapshot(ordinal)?.id, ordinal))).collect()

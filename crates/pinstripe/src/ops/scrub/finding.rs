@@ -40,7 +40,7 @@ pub struct Finding {
     pub offset: Option<u64>,
     /// The damage.
     pub what: String,
-    /// Its outcome.
+    /// The outcome.
     pub fate: Fate,
 }
 

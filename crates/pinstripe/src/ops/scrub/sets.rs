@@ -20,7 +20,7 @@ use pinstripe_stripe::stripe::{ExtentDamage, ExtentPart, SetReader, Verification
 pub(super) struct Item {
     pub(super) set: SetId,
     room: Room,
-    /// Its bytes on all members.
+    /// The bytes on all members.
     pub(super) bytes: u64,
     /// Members that have a part of it.
     extents: usize,

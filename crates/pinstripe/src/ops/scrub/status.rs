@@ -22,7 +22,7 @@ pub struct AgeBand {
     pub verified: bool,
     /// Stripe sets.
     pub sets: u64,
-    /// Their bytes on all members.
+    /// The bytes on all members.
     pub bytes: u64,
 }
 

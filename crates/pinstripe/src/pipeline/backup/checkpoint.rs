@@ -132,7 +132,7 @@ pub struct Checkpoints<'a> {
     due: &'a (dyn Fn() -> bool + Sync),
     /// The assembler's part in the rounds of the packer that the workers feed.
     data_feeder: Feeder<'a>,
-    /// Its part in the rounds of the packer that it alone feeds.
+    /// The part in the rounds of the packer that it alone feeds.
     tree_feeder: Feeder<'a>,
     /// One is in progress, as far as the assembler has noticed.
     is_under_way: bool,

@@ -14,7 +14,7 @@ use pinstripe_member::format::meta::{FileKind, Metadata, Stat, XattrList};
 pub(crate) struct OpenedFile {
     /// The file.
     pub file: SourceFile,
-    /// Its runs of data.
+    /// The runs of data.
     pub extents: Vec<Range<u64>>,
 }
 

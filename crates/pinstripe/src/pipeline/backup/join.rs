@@ -58,7 +58,7 @@ pub(crate) enum EntryPlan {
     Read {
         /// Path from the file system's root.
         path: Vec<u8>,
-        /// Its metadata in the walk.
+        /// The metadata in the walk.
         stat: Stat,
         /// Whether an earlier backup saw a file there.
         was_there: bool,
@@ -67,7 +67,7 @@ pub(crate) enum EntryPlan {
     SameInode {
         /// Path from the file system's root.
         path: Vec<u8>,
-        /// Its metadata in the walk.
+        /// The metadata in the walk.
         stat: Stat,
     },
 }

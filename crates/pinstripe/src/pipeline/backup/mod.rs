@@ -78,7 +78,7 @@ pub enum Input<'a> {
 pub struct BackupPlan<'a> {
     /// The store.
     pub store: &'a Store,
-    /// Its chunks.
+    /// The chunks.
     pub index: &'a Index<'a>,
     /// The input.
     pub input: Input<'a>,

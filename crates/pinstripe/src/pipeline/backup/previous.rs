@@ -18,7 +18,7 @@ use pinstripe_member::format::tree::compare_paths;
 
 /// One earlier tree.
 pub struct Earlier<'a> {
-    /// Its entries.
+    /// The entries.
     pub tree: TreeReader<'a>,
     /// When the backup that made it began.
     pub began: Time,

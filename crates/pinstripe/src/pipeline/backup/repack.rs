@@ -34,7 +34,7 @@ use pinstripe_stripe::codec::Decoder;
 /// A pack that will go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvacuatingPack {
-    /// Its name.
+    /// The name.
     pub set: SetId,
     /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
     /// bytes; ascending.

@@ -185,7 +185,7 @@ impl RestorePlan<'_> {
         })
     }
 
-    /// Its full path, for messages.
+    /// The full path, for messages.
     pub fn place(&self, path: &[u8]) -> PathBuf {
         // No slash behind the target itself.
         if path.is_empty() { self.to.to_path_buf() } else { self.to.join(shown(path)) }

@@ -47,7 +47,7 @@ pub struct Survey {
     pub defined: Vec<Count>,
     /// Bytes of distinct chunks of 64 KiB that were compressed to see how well that goes.
     pub tried_bytes: u64,
-    /// Their bytes after compression.
+    /// The bytes after compression.
     pub compressed_bytes: u64,
 }
 

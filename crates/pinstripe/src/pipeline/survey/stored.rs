@@ -27,11 +27,11 @@ const TALLY_BYTES: u64 = 160;
 
 /// A regular file of a snapshot.
 pub struct StoredFile {
-    /// Its name, for messages.
+    /// The name, for messages.
     pub path: Vec<u8>,
     /// A number that identifies its content.
     pub content: u64,
-    /// Its runs of data.
+    /// The runs of data.
     pub runs: Vec<Range<u64>>,
     /// The chunks of that data, in order.
     pub rows: Vec<ChunkRow>,

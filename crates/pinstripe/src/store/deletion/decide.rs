@@ -145,7 +145,7 @@ pub(crate) fn is_too_late<'a>(
 /// The action on a condemnation that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaseAction {
-    /// Its owner is running.
+    /// The owner is running.
     Leave,
     /// The deletion was finished: remove its other objects.
     Clear,
@@ -190,7 +190,7 @@ pub struct Usage {
 pub struct GcPlan {
     /// Nothing in them is needed.
     pub dead: Vec<SetId>,
-    /// Their live records move to new packs; worst first.
+    /// The live records move to new packs; worst first.
     pub repack: Vec<SetId>,
     /// Bytes that nothing needs, in what stays.
     pub waste_bytes: u64,

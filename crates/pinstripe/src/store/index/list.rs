@@ -12,7 +12,7 @@ use pinstripe_base::id::SetId;
 /// One pack.
 #[derive(Debug)]
 pub struct Pack {
-    /// Its name.
+    /// The name.
     pub set: SetId,
     /// Bytes of its records, from an index run.
     pub bytes: u64,

@@ -43,7 +43,7 @@ impl Segment {
 
 /// An open run.
 pub struct Run {
-    /// Its name.
+    /// The name.
     pub set: SetId,
     /// Rows in all pages.
     pub rows: u64,

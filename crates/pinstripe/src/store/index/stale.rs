@@ -23,7 +23,7 @@ use super::load::packs_of_run;
 /// A run that others have replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superseded {
-    /// Its name.
+    /// The name.
     pub set: SetId,
     /// Members that have a part of it.
     pub holders: Vec<usize>,

@@ -30,9 +30,9 @@ const KEPT_PAGES_MAX: u32 = 4096;
 /// A sealed pack with its entry in an index run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedPack {
-    /// Its records and chunks.
+    /// The records and chunks.
     pub index: PackIndex,
-    /// Its geometry over the members.
+    /// The geometry over the members.
     pub geometry: Geometry,
 }
 

@@ -26,13 +26,13 @@ use crate::time;
 ///
 /// Runs four cases of the lab in the directories, or on the members of a store (--store): quick in
 /// each (policy, depth and strip size of split), stripe over all (the stripe_size of an array),
-/// split over all (the codec), and record-probe in the first (write policy and ring of record). This
-/// takes 7 minutes for one directory, and 2 1/2 minutes for each further one. If the directories
-/// have different best values, the most frequent one is written; if there is a tie, the first.
-/// The file gives the evidence for each setting; other verbs read it with --knobs FILE, or by the
-/// key 'knobs' in the config file. Options on the command line take precedence. Only settings that
-/// are proved to be better than the default of a verb, or as good as any other, are written; the
-/// others are reported as undecided.
+/// split over all (the codec), and record-probe in the first (write policy and ring of record).
+/// 'lab tune' takes 7 minutes for one directory, and 2 1/2 minutes for each further one. If the
+/// directories have different best values, the most frequent one is written; if there is a tie, the
+/// first. The file gives the evidence for each setting; other verbs read it with --knobs FILE, or
+/// by the key 'knobs' in the config file. Options on the command line take precedence. Only
+/// settings that are proved to be better than the default of a verb, or as good as any other, are
+/// written; the others are reported as undecided.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

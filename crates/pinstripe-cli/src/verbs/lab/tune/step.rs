@@ -45,7 +45,7 @@ const RECORD_SECONDS: f64 = 4.0;
 const RECORDINGS: f64 = 22.0;
 
 impl Case {
-    /// Its name as a case.
+    /// The name as a case.
     pub fn name(self) -> &'static str {
         match self {
             Case::Quick => "quick",
