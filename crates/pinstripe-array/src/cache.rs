@@ -13,7 +13,7 @@
 //! Invariants: a read returns the last write; a row is in progress at most once; the bytes of a row
 //! are dropped only when the caller reports that they are on the members.
 //!
-//! Never here: clocks (the time is an argument), members, plans.
+//! Not in this module: clocks (the time is an argument), members, plans.
 
 mod dirty;
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! made once, in the buffer that they are written from. Nothing as large as a block is allocated
 //! for a row, except to rebuild.
 //!
-//! Never here: reading, writing, and the decision whether old bytes are intact.
+//! Not in this module: reading, writing, and the decision whether old bytes are intact.
 
 mod old;
 

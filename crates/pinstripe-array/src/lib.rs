@@ -31,8 +31,8 @@
 //! | `volume` | its threads |
 //! | `ops` | verbs |
 //!
-//! Never here, but in `control`, `volume` and `ops`: threads and clocks. Devices are seen by
-//! [`member`], [`md`] and those that open them: [`engine`] when it assembles, and [`ops`].
+//! Not in this crate, except in `control`, `volume` and `ops`: threads and clocks. Devices are seen
+//! by [`member`], [`md`] and those that open them: [`engine`] when it assembles, and [`ops`].
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

@@ -5,7 +5,7 @@
 //! as the last [`write_tables`](ArrayMember::write_tables), and the log holds the ones that came
 //! later.
 //!
-//! Never here: other members.
+//! Not in this module: other members.
 
 mod extent;
 mod forget;
@@ -147,7 +147,7 @@ impl ArrayMember {
         self.id
     }
 
-    /// Whether it holds what it should up to an offset of its data.
+    /// Whether it holds the expected content up to an offset of its data.
     pub fn is_filled(&self, end: u64) -> bool {
         end <= self.filled_bytes.load(Ordering::Acquire)
     }

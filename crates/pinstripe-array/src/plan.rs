@@ -1,4 +1,4 @@
-//! What to read, compute and write so that a row holds what it should: a pure function.
+//! What to read, compute and write so that a row holds the expected content: a pure function.
 //!
 //! The caller describes its knowledge about a row's bytes by [`Mark`]s: dirty, cached, never
 //! written, or bad. The [`Planner`] cuts the row where that changes and finds for each piece the
@@ -19,8 +19,8 @@
 //! Bytes count in full shards here: columns have no smallest unit but the marks'. The number of the
 //! shard decides ties and all that no rule decides: the same input gives the same plan.
 //!
-//! Never here: bytes, buffers, devices. Which parity is stale, the caller knows: there it plans
-//! with [`RmwLevel::Never`] and believes nothing that parity would rebuild.
+//! Not in this module: bytes, buffers, devices. Which parity is stale, the caller knows: there it
+//! plans with [`RmwLevel::Never`] and believes nothing that parity would rebuild.
 
 mod read;
 mod sweep;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a page that differs from the member's copy stays in memory until it is written.
 //!
-//! Never here: reading and writing. The caller brings a page that is missing.
+//! Not in this module: reading and writing. The caller brings a page that is missing.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! The results of many tasks that run in any order, in the order of the tasks.
 //!
-//! Never here: threads. The caller brings what runs the tasks.
+//! Not in this module: threads. The caller brings what runs the tasks.
 
 use std::sync::Mutex;
 

@@ -7,7 +7,8 @@
 //! a bounded cache ([`weighted_cache`]), and the reading and writing of little-endian numbers
 //! ([`wire`]) with their [`checksum`].
 //!
-//! Never here: files, sockets, the start of threads, or anything that one product alone needs.
+//! Not in this crate: files, sockets, the start of threads, or anything that one product alone
+//! needs.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

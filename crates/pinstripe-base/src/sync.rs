@@ -1,5 +1,5 @@
 //! What threads share: locks whose poisoning is ignored, a stop that can be waited for, and a wake
-//! that can be waited for again and again.
+//! that can be waited for repeatedly.
 //!
 //! Invariant: a [`Stop`] that was set stays set, and whatever waits for it returns at once, in a
 //! thread as well as in poll(2).

@@ -5,7 +5,7 @@
 //! be made to allocate more than its input justifies. Varints are LEB128 with exactly one accepted
 //! form per value, so equal structs have equal bytes.
 //!
-//! Never here: the meaning of fields. The caller knows it, and checks the values.
+//! Not in this module: the meaning of fields. The caller knows it, and checks the values.
 
 use crate::error::{Error, Kind, Result};
 

@@ -1,7 +1,7 @@
 //! The clients of `object_store`, one for each provider: set up so that this crate does the
 //! retries, deadlines, counting and decoding of refusals.
 //!
-//! Never here: where credentials come from.
+//! Not in this module: where credentials come from.
 
 use std::str::FromStr;
 use std::sync::Arc;

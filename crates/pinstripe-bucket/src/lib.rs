@@ -14,7 +14,7 @@
 //! - credentials are given by the caller and go nowhere but into signatures; no request follows a
 //!   redirect to another host.
 //!
-//! Never here: the environment, files, what the bytes mean (but whether they are intact).
+//! Not in this crate: the environment, files, what the bytes mean (but whether they are intact).
 
 mod attempts;
 mod bandwidth;

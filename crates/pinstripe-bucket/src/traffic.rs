@@ -27,7 +27,7 @@ use crate::refusal::{self, Refusal};
 const ANSWER_MAX_BYTES: usize = 8 << 20;
 /// The first tag of an answer is within this many bytes.
 const TAG_WITHIN_BYTES: usize = 1 << 10;
-/// The most bytes of an error that are read.
+/// The largest number of bytes of an error that are read.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 
 /// Codes of 404 for a missing object, or missing metadata of one. The answer to a HEAD has no code.

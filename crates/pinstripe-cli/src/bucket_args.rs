@@ -149,7 +149,7 @@ impl BucketArgs {
     }
 }
 
-/// Reads a number of bytes per second; with less than this nothing would ever come to its end.
+/// Reads a number of bytes per second; with less than this nothing would ever reach its end.
 fn rate(text: &str) -> std::result::Result<u64, String> {
     match parse_size(text) {
         Ok(bytes) if bytes >= RATE_MIN_BYTES => Ok(bytes),

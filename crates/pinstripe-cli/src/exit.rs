@@ -84,7 +84,7 @@ pub fn of_error(kind: Kind) -> u8 {
     }
 }
 
-/// The code of a run that came to its end: losses outrank what the verb has to say, and that
+/// The code of a run that reached its end: losses outrank what the verb has to say, and that
 /// outranks a member that took no part.
 pub fn of_ledger(monitor: &Monitor, said_by_verb: u8) -> u8 {
     if monitor.get(Counter::Losses) > 0 {

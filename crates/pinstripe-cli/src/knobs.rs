@@ -125,7 +125,7 @@ fn is_given(command: &Command, matches: &ArgMatches, option: &str) -> bool {
     found.is_some_and(|it| source(it.get_id().as_str()) == Some(ValueSource::CommandLine))
 }
 
-/// The innermost verb, by all of its words.
+/// The innermost verb, found by all words of its name.
 fn leaf<'a>(
     mut command: &'a Command,
     mut matches: &'a ArgMatches,

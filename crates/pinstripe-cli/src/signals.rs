@@ -1,6 +1,6 @@
-//! Ending a backup in order: the first SIGINT, SIGTERM or SIGHUP asks the run to come to an end, the
-//! second ends the process at once. The exit code is the shell's: 128 and the signal's number. A recorder
-//! takes no notice of a second one that comes within a moment: see [`ignore_doubles`].
+//! Ending a backup in order: the first SIGINT, SIGTERM or SIGHUP asks the run to reach an end, the
+//! second ends the process at once. The exit code is the shell's: 128 and the signal's number. A
+//! recorder takes no notice of a second one that comes within a moment: see [`ignore_doubles`].
 //!
 //! A signal never damages anything, caught or not: an orderly end only means that the work done so
 //! far is kept.

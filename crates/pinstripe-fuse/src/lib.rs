@@ -2,8 +2,8 @@
 //!
 //! [`Mount`] shows any file system of the crate `fuser`; [`TreeFileSystem`] is the one of a
 //! read-only tree of files. Nothing stays mounted however serving ends, unless the process is
-//! killed. The threads that answer the kernel are those of `fuser`. Never here: where the files
-//! come from.
+//! killed. The threads that answer the kernel are those of `fuser`. Not in this crate: where the
+//! files come from.
 
 #![allow(clippy::disallowed_methods, reason = "mounts file systems")]
 

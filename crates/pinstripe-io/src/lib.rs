@@ -10,7 +10,7 @@
 //! [`control`] is the socket at which a process answers others of its user.
 //! [`process`] runs other programs, [`library`] loads C libraries that may be missing.
 //!
-//! Never here: the meaning of the bytes.
+//! Not in this crate: the meaning of the bytes.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

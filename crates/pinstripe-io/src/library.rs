@@ -5,7 +5,7 @@
 //! found in a [`LoadedLibrary`], or none. A library that was loaded stays loaded: its threads and its
 //! static data may outlive every handle that it gave.
 //!
-//! Never here: what a library is for, and which package has it. Its caller says that.
+//! Not in this module: what a library is for, and which package has it. Its caller says that.
 
 use std::ffi::{CStr, c_void};
 use std::fmt;

@@ -1,8 +1,7 @@
 //! Checks of paths that a user named, before they are opened.
 //!
 //! Verbs use this module, so that no other room asks the file system about a path. Symlinks are
-//! followed
-//! unless a function says otherwise. Never here: the content of files.
+//! followed unless a function says otherwise. Not in this module: the content of files.
 
 #![allow(clippy::disallowed_methods, reason = "examines paths that a caller names")]
 

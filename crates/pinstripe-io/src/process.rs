@@ -4,7 +4,7 @@
 //! in memory, so that neither one that reads nothing nor one that prints much can block; when
 //! [`run`] returns, it has ended.
 //!
-//! Never here: what a program is run for, and what its failure means.
+//! Not in this module: what a program is run for, and what its failure means.
 
 #![allow(clippy::disallowed_methods, reason = "waits for programs")]
 

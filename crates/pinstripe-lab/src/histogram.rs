@@ -1,7 +1,7 @@
 //! Times of single requests: counts in buckets that are never wider than 1 % of what they hold
 //! (HdrHistogram), with the smallest, the largest and the sum exact.
 //!
-//! Never here: a clock. Kept as JSON, a histogram is its non-empty buckets.
+//! Not in this module: a clock. Kept as JSON, a histogram is its non-empty buckets.
 
 use std::fmt;
 use std::time::Duration;

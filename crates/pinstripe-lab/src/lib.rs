@@ -19,8 +19,8 @@
 //! | what is observed | [fingerprint], [guard] |
 //! | ground | `display`, [histogram], [machine], [questions], [table] |
 //!
-//! Never here: printing, reading the environment, and asking the user anything. Threads are started
-//! in `io/`, `run/` and `agents/` only, sockets opened in `agents/`.
+//! Not in this crate: printing, reading the environment, and asking the user anything. Threads are
+//! started in `io/`, `run/` and `agents/` only, sockets opened in `agents/`.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,7 +1,7 @@
 //! Results for people and for other programs: text, Markdown, CSV, JSON.
 //!
 //! Invariant: a figure never stands without what it needs to be believed: runs that count of all
-//! runs, its interval, and its notes. Never here: a judgement of its own.
+//! runs, its interval, and its notes. Not in this module: a judgement of its own.
 
 mod csv;
 mod hosts;
@@ -111,7 +111,7 @@ fn paragraphs(parts: &[Vec<String>], between: &str) -> String {
     parts.map(|lines| format!("{between}{}\n", lines.join("\n"))).collect()
 }
 
-/// Further information: disturbances, and whether it came to its end.
+/// Further information: disturbances, and whether it reached its end.
 fn note_lines(results: &Results) -> Vec<String> {
     let mut lines = [results.notes.clone(), tables::hump_lines(results)].concat();
     lines.extend(mood_text(results));

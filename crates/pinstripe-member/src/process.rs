@@ -3,7 +3,7 @@
 //!
 //! "Certainly" is narrow: the same boot of the same kernel, the same PID namespace, and in it
 //! either no process with that PID, one with another start time, or a zombie. In all other cases it
-//! may be running. Never here: a guess.
+//! may be running. Not in this module: a guess.
 
 #![allow(clippy::disallowed_methods, reason = "reads what the kernel reports about processes")]
 

@@ -12,7 +12,8 @@
 //! waiting for it at once; they end with it, except those that wait for the kernel, which end with
 //! the process. The deadline starts again whenever the call reports progress ([`goes_on`]).
 //!
-//! Never here: the consequences of a silent member for a verb. To a verb it is a member that fails.
+//! Not in this module: the consequences of a silent member for a verb. To a verb it is a member
+//! that fails.
 
 mod lane;
 

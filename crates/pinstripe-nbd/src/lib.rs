@@ -18,8 +18,8 @@
 //! [`Settings`] is disconnected, and so is a client that violates the protocol; other clients are
 //! not affected.
 //!
-//! Never here: the bytes of the protocol ([`protocol`]), and access control: a client that reaches
-//! the socket may do all that the export allows.
+//! Not in this crate: the bytes of the protocol ([`protocol`]), and access control: a client that
+//! reaches the socket may do all that the export allows.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

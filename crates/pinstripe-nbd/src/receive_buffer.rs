@@ -33,7 +33,7 @@ impl<'a> ReceiveBuffer<'a> {
         ReceiveBuffer { socket, bytes, start: 0, end: 0, deadline: None, is_ending }
     }
 
-    /// From now on all must have come when `time` has ended.
+    /// From now on all bytes must arrive within `time`.
     ///
     /// # Errors
     /// As reported by the system.

@@ -7,7 +7,7 @@
 //! Rooms, highest floor first: `tree` (the files as the kernel sees them); `blocks` (where blocks
 //! come from) and `listings`; `nodes` (the files behind inode numbers), `calls` (threads that wait
 //! for the source, and deadlines) and `cache` (blocks on a local disk); `source` (the interface to
-//! the files). Never here: the store, and how a tree gets into the kernel.
+//! the files). Not in this crate: the store, and how a tree gets into the kernel.
 
 mod blocks;
 mod cache;

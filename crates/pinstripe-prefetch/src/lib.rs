@@ -6,7 +6,8 @@
 //!            ^ one per object                            one per process            anything with ranges
 //! ```
 //! Rooms, highest floor first: `runner`, `readers` (the planners of all objects) and `simulation`,
-//! then `planner` and `latencies` (how long sources took). Never here: what the bytes mean, and where they come from.
+//! then `planner` and `latencies` (how long sources took). Not in this crate: what the bytes mean,
+//! and where they come from.
 
 pub mod hint;
 pub mod latencies;

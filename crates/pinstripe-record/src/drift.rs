@@ -14,7 +14,7 @@ use serde::Serialize;
 const WINDOW: Duration = Duration::from_secs(3);
 /// The most windows that are remembered; the oldest are forgotten.
 const WINDOWS_MAX: usize = 200;
-/// The least number of windows for a line.
+/// The smallest number of windows from which a line is computed.
 const WINDOWS_LEAST: usize = 10;
 /// The greatest standard error at which a slope is reported, in parts per million.
 const CERTAIN_PPM: f64 = 4.0;

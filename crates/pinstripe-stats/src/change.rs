@@ -31,7 +31,7 @@ pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
 }
 
 /// The distance of two lots: `nm / (n + m)` times their energy distance, unbiased (equation 5 of
-/// the paper). Lots of fewer than two points have none.
+/// the paper). many fewer than two points have none.
 pub fn divergence(one: &[f64], other: &[f64]) -> Option<f64> {
     let (n, m) = (one.len(), other.len());
     (n >= 2 && m >= 2).then(|| scaled(n, m, between(one, other), within(one), within(other)))

@@ -3,7 +3,7 @@
 //! Invariant: a device is looked up and acted on in one call of the flusher, so no slice of work
 //! moves it to another slot in between.
 //!
-//! Never here: paths compared. The caller says whether a path is the device.
+//! Not in this module: paths compared. The caller says whether a path is the device.
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ const BAD_BLOCKS_MAX: u64 = 20;
 #[derive(Debug, Default)]
 pub(super) struct BadBlockList {
     open: BTreeSet<(usize, u64)>,
-    /// Blocks that could not be healed, so that they are not tried again and again.
+    /// Blocks that could not be healed, so that they are not tried repeatedly.
     unhealable: BTreeSet<(usize, u64)>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Bad {
 /// The outcome for one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Healed {
-    /// It holds what it should.
+    /// It holds the expected content.
     Yes,
     /// The content cannot be rebuilt.
     Lost,

@@ -1,4 +1,4 @@
-//! A row as its members have it, and which of its blocks do not hold what they should: compared
+//! A row as its members have it, and which of its blocks do not hold the expected content: compared
 //! without reading anything again.
 
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(super) enum Blame {
     Unknown,
 }
 
-/// A block that does not hold what it should.
+/// A block that does not hold the expected content.
 pub(super) struct BlockMismatch {
     pub shard: usize,
     pub block: usize,

@@ -27,7 +27,7 @@
 //! | salvage | writes new data into rows that lost more than parity replaces | `salvage.rs` |
 //! | grow | moves all data to rows that are one chunk wider; md: reshape | `grow/` |
 //!
-//! Never here: threads and clocks.
+//! Not in this module: threads and clocks.
 
 mod assemble;
 mod batch;

@@ -158,7 +158,7 @@ impl Scrub {
 }
 
 impl Array {
-    /// Repairs a block. Returns whether it holds what it should now.
+    /// Repairs a block. Returns whether it holds the expected content now.
     fn mend(
         &self,
         row: &RowImage,

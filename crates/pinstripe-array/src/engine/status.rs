@@ -62,7 +62,7 @@ pub struct SlotStatus {
 /// The state of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotState {
-    /// The member has what it should.
+    /// The member has the expected content.
     Present,
     /// The member is being filled.
     Rebuilding,

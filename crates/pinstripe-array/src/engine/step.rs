@@ -30,13 +30,13 @@ pub struct WorkReport {
     pub slot: Option<usize>,
     /// The path of the device that it filled, if it filled one.
     pub path: Option<PathBuf>,
-    /// Whether it came to its end; if not, a member failed, or it was cancelled.
+    /// Whether it reached its end; if not, a member failed, or it was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved.
     pub bytes: u64,
     /// Blocks whose content could not be rebuilt: reading them fails until they are written.
     pub lost_blocks: u64,
-    /// The first blocks that did not hold what they should.
+    /// The first blocks that did not hold the expected content.
     pub mismatches: Vec<Mismatch>,
 }
 
@@ -48,7 +48,7 @@ impl WorkReport {
     }
 }
 
-/// A block that did not hold what it should.
+/// A block that did not hold the expected content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// The slot of the member that is to blame, if that is known.

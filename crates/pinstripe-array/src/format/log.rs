@@ -18,7 +18,7 @@
 //! its beginning again. `span` is what a record takes on every member, the longest payload
 //! included.
 //!
-//! Never here: which member keeps what. That follows from the row, see `array/`.
+//! Not in this module: which member keeps what. That follows from the row, see `array/`.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ const HEAD_BYTES: usize = 64;
 const CHECK: Range<usize> = 60..64;
 /// The longest head, whatever it claims.
 pub(crate) const HEAD_BYTES_MAX: u32 = 1 << 20;
-/// The most members.
+/// The largest number of members.
 const MEMBERS_MAX: usize = 64;
 const PIECE_BYTES: usize = 40;
 

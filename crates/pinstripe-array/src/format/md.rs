@@ -8,8 +8,8 @@
 //! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
 //! superblock's; an unknown feature is refused, since it may change the place of data.
 //!
-//! Never here: the decision which members belong together and whether they may be used: of several
-//! superblocks the one with the most events is the array's.
+//! Not in this module: the decision which members belong together and whether they may be used: of
+//! several superblocks the one with the most events is the array's.
 
 pub use place::{MdPlace, MdVersion};
 
@@ -24,7 +24,7 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const SECTOR_BYTES: u64 = 512;
 /// The most devices that a superblock has room to name.
 pub(crate) const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
-/// The most bytes that a list of bad blocks can have.
+/// The largest number of bytes that a list of bad blocks can have.
 pub(crate) const BAD_BLOCKS_BYTES_MAX: usize = 4096;
 
 /// The first word of every superblock; 0.90 has it in the byte order of the machine.
@@ -126,7 +126,7 @@ pub struct MdDeviceInfo {
     pub recovery_sectors: u64,
     /// The number in the array, not its role.
     pub number: u32,
-    /// Read errors that were mended by writing again.
+    /// Read errors that were repaired by writing again.
     pub corrected_reads: u32,
     /// The device's name.
     pub uuid: [u8; 16],

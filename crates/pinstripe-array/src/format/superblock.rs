@@ -66,7 +66,7 @@ byte_enum! {
 pub enum Slot {
     /// The slot never had a member, or its member was removed.
     Missing,
-    /// It has what it should.
+    /// It has the expected content.
     Present(MemberId),
     /// It failed, or was found missing: what it has is old.
     Failed(MemberId),

@@ -17,8 +17,8 @@
 //! Source: `drivers/md/md.c` (`super_1_load`, `super_1_validate`, `super_1_sync`, `md_run`),
 //! `raid5.c` and `md-bitmap.h` of Linux 6.1.
 //!
-//! Never here: the meaning of level, layout and chunk (`geometry`), the bytes of a superblock
-//! (`format/md`).
+//! Not in this module: the meaning of level, layout and chunk (`geometry`), the bytes of a
+//! superblock (`format/md`).
 
 mod assemble;
 mod bitmap;

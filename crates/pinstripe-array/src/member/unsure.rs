@@ -92,8 +92,8 @@ impl ArrayMember {
         tables.doubtful.clear();
     }
 
-    /// Whether a block within a range of data may be older or newer than its checksum. Known once
-    /// the block was read.
+    /// Whether a block within a range of data may be older or newer than its checksum. This is
+    /// known once the block was read.
     pub fn is_doubtful(&self, range: &Range<u64>) -> bool {
         self.lock().doubts(range).next().is_some()
     }

@@ -55,8 +55,8 @@ impl Reached {
         matches!(self, Reached::There(_))
     }
 
-    /// Closes an array that was opened here. Returns how it is then: a member that does not take the
-    /// last superblock has failed.
+    /// Closes an array that was opened here. Returns the state of the array after that: a member
+    /// that cannot write the last superblock has failed.
     ///
     /// # Errors
     /// Why not everything was written.

@@ -14,7 +14,7 @@ use pinstripe_io::disk::disk_of;
 const SHARED_BELOW: f64 = 0.7;
 /// More than this no two have that share an arm.
 const APART_ABOVE: f64 = 0.85;
-/// Rounds for less than which nothing is said.
+/// With fewer rounds than this, no result is reported.
 const ROUNDS_MIN: usize = 5;
 /// The rate of reads beyond which no arm moves: the device is a cache or a solid-state disk.
 const NO_ARM_READS: f64 = 5_000.0;

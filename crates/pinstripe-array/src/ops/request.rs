@@ -43,7 +43,7 @@ pub enum Request {
         raid_devices: Option<usize>,
         /// The device that becomes a member; if none is named, a spare does. Its path is absolute.
         add: Option<PathBuf>,
-        /// The device may lose what it carries.
+        /// The content of the device may be overwritten.
         force: bool,
     },
     /// To change its level, where that moves no data.
@@ -53,7 +53,7 @@ pub enum Request {
         /// The device that becomes a member, where one more is needed; if none is named, a spare
         /// does. Its path is absolute.
         add: Option<PathBuf>,
-        /// The device may lose what it carries.
+        /// The content of the device may be overwritten.
         force: bool,
     },
     /// To use as much of each member as the smallest one has.
@@ -88,7 +88,7 @@ pub enum ManageAction {
     Add {
         /// The device.
         device: PathBuf,
-        /// The device may lose what it carries.
+        /// The content of the device may be overwritten.
         force: bool,
         /// Only if it was a member and can be brought up to date.
         only_again: bool,

@@ -18,7 +18,7 @@
 //! waiting callers return its error, and every later call fails until a caller changes something
 //! through [`Volume::with`].
 //!
-//! Never here: how a row gets to the members (`array/engine`).
+//! Not in this module: how a row gets to the members (`array/engine`).
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads of an array")]
 

@@ -100,7 +100,7 @@ impl WorkPace {
         self.active_at.is_some_and(|at| now < at + RECENT)
     }
 
-    /// The most bytes of each member that a slice beginning now moves.
+    /// The largest number of bytes of each member that a slice beginning now moves.
     pub fn slice_bytes(&self, now: Duration, settings: &VolumeSettings) -> u64 {
         if !self.is_active(now) {
             // Half a second at the limit: a low rate is also kept within each second.

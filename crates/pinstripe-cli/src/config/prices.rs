@@ -13,7 +13,7 @@ pub struct Money(pub i128);
 
 /// Billionths.
 const NANO: f64 = 1e9;
-/// No price is higher: it is a slip of the pen.
+/// A higher price is a typing error.
 const MOST: f64 = 1e9;
 
 impl Money {

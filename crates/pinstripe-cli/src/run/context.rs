@@ -66,7 +66,7 @@ pub struct Run {
     pools: OnceLock<Arc<Pools>>,
 }
 
-/// The result of a verb that came to its end.
+/// The result of a verb that reached its end.
 #[derive(Default)]
 pub struct Ending {
     /// The exit code, if nothing was lost.

@@ -25,7 +25,7 @@ pub struct PackPlan {
     /// Packs that would be deleted, and their bytes on all members.
     pub deleted_packs: u64,
     pub deleted_bytes: u64,
-    /// The most requests that the verb sends to a bucket, without those for packs.
+    /// The largest number of requests that the verb sends to a bucket, without those for packs.
     pub requests_beside: u64,
 }
 

@@ -37,8 +37,8 @@ pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option
     Ok(Some(used))
 }
 
-/// Opens the secrets of another half of a store with what opened the first; nothing is remembered
-/// of it.
+/// Opens the secrets of another half of a store with the password or key file that opened the first
+/// half; the result is not remembered.
 ///
 /// # Errors
 /// [`Kind::WrongKey`] when it does not fit there.

@@ -137,7 +137,8 @@ pub struct BackupArgs {
     dry_run: bool,
 }
 
-/// The most requests that a backup sends to a bucket, without those for packs. Tests check it.
+/// The largest number of requests that a backup sends to a bucket, without those for packs. Tests
+/// check it.
 const REQUESTS_BESIDE: u64 = 60;
 
 const GAUGE: Gauge = Gauge {

@@ -4,7 +4,7 @@
 //! moves, and is always initialised; a buffer from a pool returns to it wherever it is dropped, so
 //! no error path can make a pool shrink.
 //!
-//! Never here: growing beyond the capacity.
+//! Not in this module: growing beyond the capacity.
 
 use pinstripe_base::sync::{lock, wait};
 use std::fmt;

@@ -11,7 +11,7 @@
 //! - after `sync` returned, all that was written before it was called survives a power cut; after a
 //!   `sync` failed, every later one fails, since it is unknown what was lost.
 //!
-//! Never here: threads, queues, and any meaning of the bytes.
+//! Not in this module: threads, queues, and any meaning of the bytes.
 
 #![allow(clippy::disallowed_methods, reason = "files and disks are devices")]
 

@@ -8,7 +8,7 @@
 //! or a write that it refuses, is done at once by the calling thread, as [`Device::write_at`] does
 //! it.
 //!
-//! Never here: threads. A ring belongs to one thread at a time.
+//! Not in this module: threads. A ring belongs to one thread at a time.
 
 use std::collections::VecDeque;
 use std::io;

@@ -11,8 +11,8 @@
 //! those of [`Gear::scan_plain`], which examines one byte after the other. The table and the masks
 //! are part of the format and are FastCDC's, so that other programs can check our cuts.
 //!
-//! Never here: where a chunk begins or ends. Candidates are properties of the data alone; the
-//! rules that choose among them need the place of the previous cut and are not ours.
+//! Not in this module: where a chunk begins or ends. Candidates are properties of the data alone;
+//! the rules that choose among them need the place of the previous cut and are not ours.
 
 mod table;
 

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(advised(&[auto, ("lz4", 120.0, 0.6), ("zstd:1", 99.0, 0.4)]), is("zstd:1"));
         assert_eq!(advised(&[auto, ("lz4", 120.0, 0.6), ("zstd:1", 80.0, 0.4)]), is("lz4"));
         assert_eq!(advised(&[auto, ("lz4", 90.0, 0.6), ("zstd:1", 80.0, 0.4)]), is("auto"));
-        // As small but for next to nothing: the faster one.
+        // As small but for almost nothing: the faster one.
         assert_eq!(advised(&[auto, ("lz4", 120.0, 0.41), ("zstd:1", 105.0, 0.4)]), is("lz4"));
         // Faster without saving anything: what exists is not shown to be the best.
         assert_eq!(advised(&[auto, ("raw", 120.0, 1.0)]), ("auto".to_owned(), false));

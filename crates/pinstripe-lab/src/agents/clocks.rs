@@ -7,7 +7,7 @@
 //! The exchange with the shortest round trip is used: the additional time of the others was
 //! waiting, which need not be the same in both directions.
 //!
-//! Never here: a clock. Times are nanoseconds of clocks that are never set back.
+//! Not in this module: a clock. Times are nanoseconds of clocks that are never set back.
 
 use crate::result::ClockDifference;
 

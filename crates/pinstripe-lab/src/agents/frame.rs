@@ -16,7 +16,7 @@
 //! token; a frame that was repeated, left out, changed, sent back or taken from another connection
 //! has a wrong MAC; nothing is allocated by a length that is above [`FRAME_BYTES`].
 //!
-//! Never here: sockets, and what a payload means.
+//! Not in this module: sockets, and what a payload means.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::wire::Reader;

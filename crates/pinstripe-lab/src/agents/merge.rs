@@ -5,7 +5,7 @@
 //! last end is reported as well, because a sum of rates is valid only while all machines are
 //! working.
 //!
-//! Never here: a clock, and a judgement of what machines measured.
+//! Not in this module: a clock, and a judgement of what machines measured.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //! waits for a peer has a deadline; an agent does what its owner has [permitted](Permits) and nothing
 //! else. What goes over the wire is authenticated, not secret.
 //!
-//! Never here: printing, and what a case does.
+//! Not in this module: printing, and what a case does.
 
 mod agent;
 mod clocks;

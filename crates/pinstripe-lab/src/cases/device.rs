@@ -1,6 +1,6 @@
 //! The parts of a device that cases measure, and whether it is long enough for them.
 //!
-//! Never here: whether it may be overwritten.
+//! Not in this module: whether it may be overwritten.
 
 use std::path::Path;
 

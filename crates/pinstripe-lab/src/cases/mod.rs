@@ -2,7 +2,7 @@
 //! a [`Plan`] of them.
 //!
 //! Adding a case is a `mod` line and a line in [`ALL`]; the command line, its help and its manual
-//! follow from here. Never here: repeats, statistics, and what results look like.
+//! follow from here. Not in this module: repeats, statistics, and what results look like.
 
 mod again;
 mod catalog;

@@ -1,8 +1,9 @@
 //! The ground of a measurement: machine, kernel, disk and its settings, file system and its
 //! options.
 //!
-//! A fact that cannot be read is left out; nothing here is an error. Never here: a judgement, and
-//! anything that identifies a person's machine or disk, because results are mailed around.
+//! A fact that cannot be read is left out; nothing here is an error. Not in this module: a
+//! judgement, and anything that identifies a person's machine or disk, because results are mailed
+//! around.
 
 mod disk;
 mod facts;

@@ -1,6 +1,6 @@
 //! fio, the common benchmark of disks: its results read and written, and a second opinion from it.
 //!
-//! Never here: adjusting either result so that both agree.
+//! Not in this module: adjusting either result so that both agree.
 
 pub mod check;
 mod export;

@@ -2,8 +2,8 @@
 //!
 //! The kernel's counters are read before and after a run, and in a short wait before it in which
 //! the machine should be idle. A run that other processes disturbed is marked with the finding and
-//! the [limit](Limits) that it exceeds. Never here: dropping a run, or calling a disturbed one
-//! valid.
+//! the [limit](Limits) that it exceeds. Not in this module: dropping a run, or calling a disturbed
+//! one valid.
 
 mod kernel;
 mod reading;

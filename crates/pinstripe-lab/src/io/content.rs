@@ -1,5 +1,5 @@
 //! The content of writes: made once for each buffer, and then marked for each request, so that no
-//! disk finds the same bytes twice and making them costs next to nothing.
+//! disk finds the same bytes twice and making them costs almost nothing.
 
 use std::fmt;
 use std::str::FromStr;

@@ -3,8 +3,8 @@
 //!
 //! The n-th request follows from the job alone, whichever thread carries it out: see [`Pattern`].
 //! With a rate, times count from when a request was due, so that a stalled one does not hide those
-//! behind it. Bytes go through [`pinstripe_io::device`], as those of the other verbs do. Never here:
-//! repeats, statistics, and a judgement.
+//! behind it. Bytes go through [`pinstripe_io::device`], as those of the other verbs do. Not in
+//! this module: repeats, statistics, and a judgement.
 
 mod ahead;
 mod ceph;
@@ -92,7 +92,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of one thread, as fast as it goes, once over the area, noise.
+    /// A job of one thread, as fast as possible, once over the area, noise.
     pub fn new(pattern: Pattern) -> Self {
         Job {
             pattern,

@@ -4,9 +4,9 @@
 //! Shapes: [`page`] takes results and what was measured before, and gives the text of the file,
 //! under [`MOST_BYTES`] whatever is in them. The parts of the page, from its top: `across` if there
 //! are several, then for each `verdict`, `advice`, `table`, `own`, `timeline`, `latency`, `load`,
-//! `repeats`, `history`, `about`. Never here: an address of anything outside, a figure that the
-//! results do not hold, and anything that needs a script: the one that is here adds buttons that
-//! copy commands.
+//! `repeats`, `history`, `about`. Not in this module: an address of anything outside, a figure that
+//! the results do not hold, and anything that needs a script: the one that is here adds buttons
+//! that copy commands.
 //!
 //! Paper: two sheets. What they have no room for is of the class `screen`, or `detail` where it
 //! depends on how many variants there are; then the paper says so.

@@ -7,7 +7,7 @@ use crate::result::Results;
 use crate::show::host_tables;
 use crate::table::{Align, Table};
 
-/// The most rows in all tables of a page; only the number of further rows is shown.
+/// The largest number of rows in all tables of a page; only the number of further rows is shown.
 const MOST_ROWS: usize = 160;
 /// Rows, with those of the table of all variants, that paper has room for.
 const PAPER_ROWS: usize = 10;

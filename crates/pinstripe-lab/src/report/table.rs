@@ -10,7 +10,8 @@ use crate::cases::quantile_text;
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, shown_runs};
 
-/// The most rows of a page; only the number of further rows is shown. Paper has room for fewer.
+/// The largest number of rows of a page; only the number of further rows is shown. Paper has room
+/// for fewer.
 const MOST_ROWS: usize = 120;
 const PAPER_ROWS: usize = 40;
 /// Length and height of a bar, in pixels.

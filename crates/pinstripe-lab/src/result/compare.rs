@@ -57,7 +57,7 @@ impl Comparison {
 
 /// What a side has measured: `fileio (seqrd, rndrd and 4 more)`.
 fn measured(side: &[&Results]) -> String {
-    /// The most names of a case that are listed.
+    /// The largest number of names of a case that are listed.
     const MOST: usize = 3;
     let questions = questions(side);
     let mut cases: Vec<&str> = questions.iter().map(|it| it.case).collect();

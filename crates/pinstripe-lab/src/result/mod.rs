@@ -57,7 +57,7 @@ pub struct Results {
     pub started_seconds: i64,
     /// The time that it took so far.
     pub elapsed_s: f64,
-    /// Whether it came to its end; otherwise it was interrupted, or is still going on.
+    /// Whether it reached its end; otherwise it was interrupted, or is still going on.
     pub is_complete: bool,
     /// The machine and disks that it was measured on.
     pub fingerprint: Fingerprint,

@@ -6,7 +6,7 @@ use pinstripe_stats::{median, quantile};
 
 use super::Results;
 
-/// The least number of rounds for a statement.
+/// The smallest number of rounds for a statement.
 const KNOWN: usize = 5;
 /// A disk that is slower by this share at times than at others is not quiet.
 const MOVED: f64 = 0.2;

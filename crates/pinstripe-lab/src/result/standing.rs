@@ -8,8 +8,8 @@ use pinstripe_stats::{self as stats, Basis, Interval, Paired, Verdict};
 
 use super::{Run, Variant};
 
-/// The confidence needed to call a variant as good as another one. The race is judged again and
-/// again, and each time chance may deceive: so it is higher than that of a single judgement.
+/// The confidence needed to call a variant as good as another one. The race is judged repeatedly,
+/// and each time chance may deceive: so it is higher than that of a single judgement.
 const GOOD_LEVEL: f64 = 0.99;
 
 /// The chance that one check of a race of equal variants calls any of them slower. The leader is

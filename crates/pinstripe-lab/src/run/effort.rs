@@ -23,7 +23,7 @@ pub enum Until {
 /// The number of runs of each variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// The least number of valid runs of each variant, unless the time has elapsed.
+    /// The smallest number of valid runs of each variant, unless the time has elapsed.
     pub min_runs: usize,
     /// The greatest number of runs of each variant.
     pub max_runs: usize,
@@ -93,8 +93,8 @@ impl Effort {
         variant.values().len() < self.max_runs && variant.runs.len() < 2 * self.max_runs
     }
 
-    /// The least number of runs for a group with this many variants. If several comparisons belong
-    /// together, each has to be more certain, and fewer rounds could not show anything.
+    /// The smallest number of runs for a group with this many variants. If several comparisons
+    /// belong together, each has to be more certain, and fewer rounds could not show anything.
     fn least(&self, variants: usize) -> usize {
         let to_tell_apart = stats::rounds_to_tell_apart(variants.saturating_sub(1));
         self.min_runs.max(if variants > 1 { to_tell_apart } else { 0 }).min(self.max_runs)

@@ -20,7 +20,7 @@ pub struct RunStage {
     pub unit: String,
     /// Runs made so far.
     pub runs: u64,
-    /// The least number of runs.
+    /// The smallest number of runs.
     pub runs_at_least: u64,
     /// The time left.
     pub remaining: Remaining,

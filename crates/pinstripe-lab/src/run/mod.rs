@@ -1,10 +1,10 @@
-//! A plan carried out: variants in interleaved order, again and again, each run under the guard,
-//! until the answer is narrow enough or the time has elapsed.
+//! A plan carried out: variants in interleaved order, repeatedly, each run under the guard, until
+//! the answer is narrow enough or the time has elapsed.
 //!
 //! Invariants: what was measured so far is handed out after every run, or every second where runs
 //! are shorter, and in any case at the end, so that an interrupt loses nothing; a disturbed run is
-//! kept and made again, as long as there is time. Never here: printing, saving, and what a case
-//! does.
+//! kept and made again, as long as there is time. Not in this module: printing, saving, and what a
+//! case does.
 
 mod effort;
 mod live;

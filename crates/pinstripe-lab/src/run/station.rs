@@ -1,7 +1,7 @@
 //! One machine on which a plan is run: its guards, the probes of its disks, and one run of a variant
 //! between two readings of the kernel's counters.
 //!
-//! Never here: which variant comes next, and how many runs are enough.
+//! Not in this module: which variant comes next, and how many runs are enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

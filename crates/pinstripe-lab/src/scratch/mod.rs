@@ -1,9 +1,9 @@
 //! A scratch device: an image behind a loop device, or a device that may be overwritten, which is
-//! formatted and mounted again and again.
+//! formatted and mounted repeatedly.
 //!
 //! Invariant: however the process ends, no mount, no loop device and no image outlives it; see
 //! [`Image`] and [`Mounted`]. A user's device keeps its last content, unless it was
-//! [wiped](Scratch::wipe). Never here: measuring.
+//! [wiped](Scratch::wipe). Not in this module: measuring.
 
 mod candidate;
 mod image;

@@ -10,8 +10,8 @@ use crate::ExtentName;
 use pinstripe_base::sync::lock;
 use pinstripe_io::descriptors::{self, Keeper};
 
-/// The most files that one member keeps open. A store of 16 members stays far below the usual limit
-/// of 1024 open files, and a restore that reads by pack needs a handful.
+/// The largest number of files that one member keeps open. A store of 16 members stays far below
+/// the usual limit of 1024 open files, and a restore that reads by pack needs a handful.
 pub(super) const MAX_HANDLES: usize = 32;
 
 pub(super) struct Handles {

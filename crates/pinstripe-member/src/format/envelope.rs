@@ -33,7 +33,8 @@ const VOUCHER_BYTES: usize = 4 + MAC_BYTES;
 /// Length of a MAC.
 pub(crate) const MAC_BYTES: usize = blake3::OUT_LEN;
 
-/// The most bytes of a small object, which is read in one piece; a longer one is foreign.
+/// The largest number of bytes of a small object, which is read in one piece; a longer one is
+/// foreign.
 pub const OBJECT_MAX_BYTES: u64 = 16 << 20;
 
 /// The kinds of small objects, with the newest version of each that this code reads.

@@ -24,7 +24,7 @@
 //! that opens an earlier ring can tell a ring that a holder of its keys made after it from one
 //! that a stranger made up. A ring of version 2, in stores of format version 1, has none.
 //!
-//! Never here: ciphers and derivations (seal/), finding them on members (store/).
+//! Not in this module: ciphers and derivations (seal/), finding them on members (store/).
 
 use super::envelope::{self, Object};
 use super::keys::GENERATIONS_MAX;

@@ -33,7 +33,7 @@
 //! what a compressor needs to be good and fast (decision 0005). The ids are here and not only in
 //! the index so that any index can be rebuilt from records alone.
 //!
-//! Never here: keys and ciphers (seal/), compression (codec/).
+//! Not in this module: keys and ciphers (seal/), compression (codec/).
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! The object that says that a key slot was removed: it opens the store no more, wherever a copy
-//! of it turns up again.
+//! The object that says that a key slot was removed: it opens the store no more, wherever a copy of
+//! it reappears.
 //!
 //! Removals of one key ring are numbered, and an object's name follows from ring and number: of two
 //! removals at once one is first, so that the last slot is never removed.

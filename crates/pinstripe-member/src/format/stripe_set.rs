@@ -11,7 +11,7 @@
 //! version, so "damaged" and "newer than this program" cannot be confused. Reserved bytes are
 //! zero and are checked. Equal values encode to equal bytes.
 //!
-//! Never here: where strips lie (`stripe::geometry`) and any reading or writing of members.
+//! Not in this module: where strips lie (`stripe::geometry`) and any reading or writing of members.
 
 use std::ops::Range;
 

@@ -15,8 +15,8 @@
 //! directory at once, and it may be removed meanwhile. A failure never fails a caller: the cache is
 //! then used less. Its size is at most its limit, and a segment more for each process.
 //!
-//! Never here: the content of a member. A cell proves that bytes were read once, not that they
-//! still exist.
+//! Not in this module: the content of a member. A cell proves that bytes were read once, not that
+//! they still exist.
 
 #![allow(clippy::disallowed_methods, reason = "keeps sealed bytes in files of its own")]
 

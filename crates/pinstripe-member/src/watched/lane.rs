@@ -72,7 +72,7 @@ impl Lane {
         self.silent.load(Ordering::Acquire)
     }
 
-    /// Has a thread do `work`, which moves this many bytes, and waits for its result.
+    /// Runs `work`, which moves this many bytes, in a thread and waits for the result.
     ///
     /// # Errors
     /// [`Kind::Unanswered`] when it does not return in time, or the member is silent already; the

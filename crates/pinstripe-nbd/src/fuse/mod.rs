@@ -4,7 +4,7 @@
 //! Invariants: the bytes are those of the source or device, at any place and for any number of
 //! readers at once; nothing can be written except to a device that is shown as writable; nothing
 //! stays mounted however serving ends, unless the process is killed. The threads that answer the
-//! kernel are those of the crate `fuser`. Never here: the meaning of the bytes.
+//! kernel are those of the crate `fuser`. Not in this module: the meaning of the bytes.
 
 mod device_file;
 mod file_system;

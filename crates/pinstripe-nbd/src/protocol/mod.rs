@@ -11,7 +11,7 @@
 //! Invariants: numbers are big-endian; every length that a client sends is compared with a limit of
 //! this file before it is used; any bytes of a client are answered or refused, never a panic.
 //!
-//! Never here: sockets, devices, and who may connect.
+//! Not in this module: sockets, devices, and who may connect.
 
 mod handshake;
 mod option;

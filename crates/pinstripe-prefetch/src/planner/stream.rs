@@ -54,7 +54,7 @@ pub(super) enum Place {
     Inside,
     /// It takes the first record that is neither read nor planned.
     Next,
-    /// It takes the one after that.
+    /// It predicts the record after that one.
     Skipped,
     /// It does not belong to this stream.
     Elsewhere,

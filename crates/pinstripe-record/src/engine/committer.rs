@@ -24,8 +24,8 @@ const LONG: Duration = Duration::from_secs(3600);
 /// The shortest time after which those are vouched for that did not take long.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Commits again and again, until the writer is at its end and every file closed, or the
-/// directory was given up and nothing more can be done.
+/// Commits repeatedly, until the writer is at its end and every file closed, or the directory was
+/// given up and nothing more can be done.
 pub fn commit_lane(shared: &SharedTake, lane: &Lane) {
     let pool = WorkerPool::default();
     let begin = || {

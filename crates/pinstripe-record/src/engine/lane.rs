@@ -22,7 +22,7 @@ pub struct LaneFigures {
     pub written_bytes: AtomicU64,
     /// The longest write, in nanoseconds.
     pub longest_write_nanos: AtomicU64,
-    /// All writes together, in nanoseconds.
+    /// The total time of all writes, in nanoseconds.
     pub writing_nanos: AtomicU64,
     /// The number.
     pub writes: AtomicU64,

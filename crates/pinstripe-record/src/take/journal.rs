@@ -214,7 +214,7 @@ pub struct Journal {
     waiting: Vec<u8>,
     /// Why a sync failed: a later sync does not make the same data durable.
     failure: Option<Error>,
-    /// The length with the zeros ahead.
+    /// The length including the zeros that are written ahead.
     room_to: u64,
     /// The longest commit so far.
     longest_bytes: u64,

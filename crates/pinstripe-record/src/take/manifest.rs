@@ -17,7 +17,7 @@ const DIRECTORIES_MAX: usize = 1024;
 /// The longest name of a file (NAME_MAX of Linux).
 const NAME_MAX_BYTES: usize = 255;
 
-/// Whether a take came to its end.
+/// Whether a take reached its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TakeState {
@@ -25,7 +25,7 @@ pub enum TakeState {
     Armed,
     /// It is being recorded, or its recording was cut off.
     Recording,
-    /// It came to its end.
+    /// It reached its end.
     Complete,
     /// It was cut off, and then put in order.
     Recovered,
@@ -193,7 +193,7 @@ pub struct Manifest {
     pub id: String,
     /// The name.
     pub take: String,
-    /// Whether it came to its end.
+    /// Whether it reached its end.
     pub state: TakeState,
     /// When it began, in its time zone.
     pub started: LocalTime,

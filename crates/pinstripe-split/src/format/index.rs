@@ -85,7 +85,7 @@ impl BatchPlace {
 /// A part of the index of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIndex {
-    /// The place of the part before, in the log.
+    /// The place of the previous part in the log.
     pub previous: Option<u64>,
     /// Batches in this log that earlier parts list.
     pub batches_before: u64,

@@ -9,7 +9,7 @@
 //! end, written last, says that the split is complete. Every frame carries its own checksums, so a
 //! log is readable from its beginning even when its tail is damaged or missing.
 //!
-//! Never here: reading and writing of outputs (split/), and compression.
+//! Not in this module: reading and writing of outputs (split/), and compression.
 
 mod frame;
 mod index;

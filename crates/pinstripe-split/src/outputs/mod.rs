@@ -6,8 +6,8 @@
 //! ```
 //! The bytes are in [`crate::format`]; the reasons for them in doc/decisions/0018-split.md.
 //!
-//! Never here: threads, and writing of outputs (pipeline/split); the consequences of a loss for a
-//! verb.
+//! Not in this module: threads, and writing of outputs (pipeline/split); the consequences of a loss
+//! for a verb.
 
 pub mod batch;
 mod indexes;

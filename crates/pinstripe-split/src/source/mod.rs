@@ -7,8 +7,8 @@
 //! Invariants: a source has the length that it had when it was opened. An earlier end is an error
 //! that names the place; it is never filled up, and no reader waits for more. Bytes that a file
 //! grew by since then are not read. Nothing is allocated per range: the reader brings the buffer.
-//! Never here: threads, and the use of the bytes. Unlike the rest of `source/`, [`open`] follows
-//! symlinks, since its caller named the source itself (`/dev/disk/by-id/...`).
+//! Not in this module: threads, and the use of the bytes. Unlike the rest of `source/`, [`open`]
+//! follows symlinks, since its caller named the source itself (`/dev/disk/by-id/...`).
 
 #![allow(clippy::disallowed_methods, reason = "opens the source that was named")]
 

@@ -42,7 +42,7 @@ struct Turn {
     data_end: u64,
     /// Everything below was announced to the source.
     announced: u64,
-    /// A stream has come to its end.
+    /// A stream has reach its end.
     is_over: bool,
 }
 

@@ -17,7 +17,7 @@ use pinstripe_member::format::label::Chunker;
 const BLOCK_BYTES: usize = 64 << 10;
 /// A scan gives up when there is more than one candidate per this many bytes, so that its memory
 /// stays a fraction of the content's. Content has one per thousands; only a short pattern repeated
-/// over and over can have more, if its hash happens to meet a condition.
+/// repeatedly can have more, if its hash happens to meet a condition.
 const BYTES_PER_CANDIDATE: usize = 128;
 
 /// Cuts content by one store's rules. A clone is cheap and shares the tables.

@@ -16,7 +16,7 @@
 //! the `fastcdc` crate makes them, at normalization level 1. Every chunk except the last of a run
 //! has [`Cutter::min_bytes`] or more, none has more than [`Cutter::max_bytes`].
 //!
-//! Never here: input or output, threads, hashing or storing of chunks.
+//! Not in this module: input or output, threads, hashing or storing of chunks.
 
 mod cutter;
 mod resolver;

@@ -10,8 +10,8 @@
 //! it no longer matters where the hash began: there the candidates that a scan finds without
 //! knowing where chunks begin are exact. The few places before are hashed here.
 //!
-//! Never here: state that outlives a segment. A chunk's only state between segments is its hash,
-//! which the caller keeps.
+//! Not in this module: state that outlives a segment. A chunk's only state between segments is its
+//! hash, which the caller keeps.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ use pinstripe_kernel::gear::{CutCandidate, WINDOW};
 
 use super::cutter::{Candidates, GearRules};
 
-/// The most bytes scanned at once; at most a quarter of the average chunk, so that few bytes are
-/// scanned in vain.
+/// The largest number of bytes scanned at once; at most a quarter of the average chunk, so that few
+/// bytes are scanned in vain.
 const BLOCK_BYTES: u64 = 32 << 10;
 /// And at least, because short blocks are slow.
 const BLOCK_BYTES_LEAST: u64 = 4 << 10;

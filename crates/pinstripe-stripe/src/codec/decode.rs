@@ -27,8 +27,8 @@ impl Decoder {
         Decoder { zstd, snappy: snap::raw::Decoder::new() }
     }
 
-    /// Decodes `stored` into `out`, which then holds exactly `raw_bytes` bytes. Its old content
-    /// is dropped; an `out` that is used again and again costs no clearing.
+    /// Decodes `stored` into `out`, which then holds exactly `raw_bytes` bytes. Its old content is
+    /// dropped; an `out` that is used repeatedly costs no clearing.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when the bytes are not such a stream, or decode to another length, or

@@ -9,7 +9,7 @@
 //!
 //! Invariants: the level changes by one at a time, and only after several decisions in a row called
 //! for it; the fill of the queues is the only input. So a slow source, too, leads to light codecs.
-//! Pure, and shared by all workers. Never here: clocks, queues.
+//! Pure, and shared by all workers. Not in this module: clocks, queues.
 
 use std::sync::Mutex;
 

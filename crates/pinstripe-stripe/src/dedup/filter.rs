@@ -5,9 +5,9 @@
 //! power of two; the slots of a key are in three neighbouring segments, and the exclusive or of
 //! their contents is the key's fingerprint.
 //!
-//! Invariants: every key that it was built from is in it; a filter that was read from a member
-//! is checked to have the length that its shape asks for, so no query reaches beyond it.
-//! Never here: the meaning of the keys, and the action on a "yes".
+//! Invariants: every key that it was built from is in it; a filter that was read from a member is
+//! checked to have the length that its shape asks for, so no query reaches beyond it. Not in this
+//! module: the meaning of the keys, and the action on a "yes".
 
 use pinstripe_base::error::{Error, Kind, Result};
 

@@ -4,8 +4,8 @@
 //! Invariants: of all threads that claim one id, exactly one gets the answer that it is new; that
 //! thread stores the chunk or fails the whole run, so a thread that gets the answer "known" may
 //! refer to it at once. A claim is given back only when the index knows the chunk. The set is
-//! divided into shards by the id, which is random, so workers seldom contend. Never here: I/O, and
-//! the places of chunks.
+//! divided into shards by the id, which is random, so workers seldom contend. Not in this module:
+//! I/O, and the places of chunks.
 
 pub mod distinct;
 pub mod filter;

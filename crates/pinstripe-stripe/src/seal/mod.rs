@@ -18,7 +18,8 @@
 //! Small objects that control the store and hold no secret are not sealed but authenticated:
 //! [`Voucher`] appends a MAC.
 //!
-//! Never here: input or output, threads, the meaning of sealed bytes beyond records and snapshots.
+//! Not in this module: input or output, threads, the meaning of sealed bytes beyond records and
+//! snapshots.
 
 mod cipher;
 mod opener;

@@ -13,8 +13,9 @@
 //! - bytes read under checksums are those that were written, or an error names the loss;
 //! - memory is bounded by one row (plus 16 bytes of checksum per strip).
 //!
-//! Never here: threads, retries, caches that outlive a pass over a set, and the choice of members;
-//! the pipeline calls `&self` methods from any number of threads, and no lock is held across I/O.
+//! Not in this module: threads, retries, caches that outlive a pass over a set, and the choice of
+//! members; the pipeline calls `&self` methods from any number of threads, and no lock is held
+//! across I/O.
 
 pub mod geometry;
 

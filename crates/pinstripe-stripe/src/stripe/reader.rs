@@ -9,7 +9,7 @@
 //! extent, or because their checksum matches: a damaged header alone never costs data. Nothing
 //! here changes after opening except the cache of headers.
 //!
-//! Never here: retries. A caller that wants an extent read again opens the set again.
+//! Not in this module: retries. A caller that wants an extent read again opens the set again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -56,7 +56,7 @@ impl Fixture {
         Self::appended(Geometry::new(data, parity, 4096).unwrap(), bytes, &[usize::MAX])
     }
 
-    /// Content is appended in portions of these lengths, over and over.
+    /// Content is appended in portions of these lengths, repeatedly.
     pub fn appended(geometry: Geometry, bytes: usize, portions: &[usize]) -> Self {
         let mut content = vec![0; bytes];
         blake3::Hasher::new().finalize_xof().fill(&mut content);

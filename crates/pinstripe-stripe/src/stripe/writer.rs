@@ -4,7 +4,7 @@
 //! slot gets header, strips and trailer in exactly this order; the same bytes appended in any
 //! portions give the same extents.
 //!
-//! Never here: I/O. A [`StripSink`] takes the buffers.
+//! Not in this module: I/O. A [`StripSink`] takes the buffers.
 
 use std::ops::Range;
 

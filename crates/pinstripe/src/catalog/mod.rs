@@ -12,7 +12,7 @@
 //! Invariants: one transaction takes in whole snapshots or none; every row is held by at least one
 //! snapshot that exists; every path of `versions` is exactly once in the blocks of `names`; ids of
 //! directories are chosen here and never read back. The file has mode 0600, since names are in the
-//! clear. Never here: reading trees (the caller gives the changes), threads.
+//! clear. Not in this module: reading trees (the caller gives the changes), threads.
 
 #![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 

@@ -6,7 +6,8 @@
 //! table of doc/semantics.md is made from this one; tests compare it with the verbs of the command
 //! and with the behaviour of the roles.
 //!
-//! Never here: the mechanisms themselves (`store/sessions`, `store/claim`, `store/keyring/newest`).
+//! Not in this module: the mechanisms themselves (`store/sessions`, `store/claim`,
+//! `store/keyring/newest`).
 
 /// The objects that a verb puts on the members while it works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

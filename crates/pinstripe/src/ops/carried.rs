@@ -5,7 +5,8 @@
 //! the votes of the table under which they were put. For the same reason, a member that was absent
 //! gets the objects that it lacks before the table changes.
 //!
-//! Never here: labels and snapshots, and keys that need no votes, which count on any member (`repair`).
+//! Not in this module: labels and snapshots, and keys that need no votes, which count on any member
+//! (`repair`).
 
 use std::collections::BTreeSet;
 

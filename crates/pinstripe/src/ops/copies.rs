@@ -4,7 +4,7 @@
 //! the same on as many members as any writer must have reached. A snapshot of a store without
 //! encryption is the one exception: it commits with its first copy, so one is enough.
 //!
-//! Never here: the consequences that a verb draws.
+//! Not in this module: the consequences that a verb draws.
 
 use std::collections::BTreeMap;
 

@@ -182,8 +182,8 @@ fn confirm_members(store: &Store) -> Result<()> {
     store.confirm_table()
 }
 
-/// Puts marks until one says what is wanted. A generation may be taken by another process that
-/// says the same, or by the void of a session that was ended from outside.
+/// Puts marks until one says what is wanted. A generation may be in use already: by another process
+/// that puts the same mark, or by the void of a session that was ended from outside.
 fn mark(
     store: &Store,
     marks: &forgotten::Marks,

@@ -4,7 +4,7 @@
 //! another slot only when a sound copy stays on another member; a place that the plan counts as
 //! free is never overwritten.
 //!
-//! Never here: the report of a verb, and the question whether a set may be touched at all.
+//! Not in this module: the report of a verb, and the question whether a set may be touched at all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -96,7 +96,7 @@ impl Mender<'_> {
         let stays = |number: usize| !given_up.contains(&number);
         let hurt = hurt.into_iter().filter(|((_, member), _)| member.is_none_or(stays));
         let in_place = |((slot, to), damage)| Job { slot, to, damage, onto: Onto::Itself };
-        // A copy that stays is mended before another one of it is given up.
+        // A copy that stays is repaired before another one of it is given up.
         hurt.map(in_place).chain(jobs).collect()
     }
 

@@ -1,7 +1,8 @@
 //! The verbs, one file each, to be read top to bottom.
 //!
 //! An op takes an open store and plain options and returns a plain outcome; events on the way go to
-//! the [`Monitor`](pinstripe_base::monitor::Monitor). Never here: flags, terminals, exit codes.
+//! the [`Monitor`](pinstripe_base::monitor::Monitor). Not in this module: flags, terminals, exit
+//! codes.
 
 pub mod analyze;
 pub mod backup;

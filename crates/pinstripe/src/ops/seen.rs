@@ -2,7 +2,7 @@
 //! complete store, that was put back to an earlier state looks sound in itself. Only a host that
 //! saw it later can find out.
 //!
-//! Never here: where a host keeps that (the callers know).
+//! Not in this module: where a host keeps that (the callers know).
 
 use crate::store::snapshots::{Known, load_all};
 use crate::store::{Store, deletion};
@@ -43,7 +43,7 @@ impl SeenSnapshot {
         }
     }
 
-    /// The newest that is not forgotten.
+    /// The newest snapshot that is not forgotten.
     pub fn newest(known: &[Known]) -> Option<Self> {
         let wanted = known.iter().filter(|it| !it.is_forgotten).map(|it| Self::of(&it.snapshot));
         wanted.max_by_key(|seen| (seen.created, seen.id))

@@ -28,7 +28,7 @@ use pinstripe_member::{ExtentName, Room, SharedMember};
 pub enum Direction {
     /// To the newest version.
     Forward,
-    /// Back to where an upgrade that has not come to its end began.
+    /// Back to where an upgrade that has not reach its end began.
     Back,
 }
 
@@ -114,7 +114,7 @@ fn forward(store: &mut Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Re
     Ok(())
 }
 
-/// Takes MACs off again, where an upgrade did not come to its end. Labels are written afterwards.
+/// Takes MACs off again, where an upgrade did not reach its end. Labels are written afterwards.
 fn back(store: &Store, claim: &Claim, outcome: &mut UpgradeOutcome) -> Result<()> {
     let names = names(store)?;
     for (_, member) in store.present() {

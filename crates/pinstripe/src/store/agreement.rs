@@ -3,8 +3,8 @@
 //! A label lists the members of the store, and a member can write any list into its own label. So a
 //! newer table replaces an older one only when as many members *of the older one* have it as any
 //! writer must have reached (`votes::votes_needed`). The walk starts at the table of the label that
-//! the caller named. When that many of its own members have another table, the other is true: a
-//! change was interrupted, or the named label is forged.
+//! the caller named. When that many of its own members have another table, the other table is
+//! valid: a change was interrupted, or the named label is forged.
 //!
 //! Pure: labels in, a table out. In a store whose labels carry MACs the newest verified table is
 //! true, and this module is not used.

@@ -66,7 +66,7 @@ pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapsho
         let name = ExtentName::In(Room::Checkpoints, id);
         match store.read_object(name, |bytes| decode(store, bytes)) {
             Ok(checkpoint) => found.push((name, checkpoint)),
-            // Its backup came to an end meanwhile.
+            // Its backup reached an end meanwhile.
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => monitor.warning(name.path(), error),
         }

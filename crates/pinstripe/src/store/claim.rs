@@ -13,7 +13,7 @@
 //! other claim was found; the claim of a process that is certainly dead is taken over; an
 //! unreadable claim blocks no other process, because its owner cannot read it either and stops.
 //!
-//! Never here: waiting for the holder. Callers decide whether to wait.
+//! Not in this module: waiting for the holder. Callers decide whether to wait.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 //! a trace of encryption. An encrypted one is refused when keys in the clear are on more members
 //! than parity allows to be wrong; on fewer they are strays, which open nothing.
 //!
-//! Never here: the host's memory of a store (its callers have that).
+//! Not in this module: the host's memory of a store (its callers have that).
 
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,8 @@
 //! count; a session with an unknown count is alive. A wrong suspicion ends a session, which costs
 //! its writer the work since its last checkpoint and does not harm the store.
 //!
-//! Never here: the consequences of a suspicion (`ops/gc`), reading heartbeats (`heartbeats.rs`).
+//! Not in this module: the consequences of a suspicion (`ops/gc`), reading heartbeats
+//! (`heartbeats.rs`).
 
 use std::time::Duration;
 

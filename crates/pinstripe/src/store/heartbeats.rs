@@ -5,7 +5,7 @@
 //! counts, since it only keeps a session alive; names without a sound object do not count, and
 //! where they hide newer ones the session has no pulse.
 //!
-//! Never here: clocks, threads.
+//! Not in this module: clocks, threads.
 
 use std::time::Duration;
 

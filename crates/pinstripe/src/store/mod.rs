@@ -4,7 +4,7 @@
 //! directory found there counts only when its own label agrees. A member that is not found is
 //! absent, not an error; each verb decides whether it can continue without it.
 //!
-//! Never here: threads (pipeline/), decisions of a verb (ops/).
+//! Not in this module: threads (pipeline/), decisions of a verb (ops/).
 
 mod agreement;
 pub mod checkpoints;

@@ -3,7 +3,7 @@
 //! Counted per pack, by the extents that members list, and per snapshot object, by its copies. Packs
 //! that deletion has condemned do not count, nor do leftovers of interrupted backups.
 //!
-//! Never here: reading content. `check --read-data` finds what a damaged extent costs.
+//! Not in this module: reading content. `check --read-data` finds what a damaged extent costs.
 
 use std::collections::BTreeMap;
 

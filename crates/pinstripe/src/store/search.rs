@@ -4,7 +4,8 @@
 //! settings and table are those that the members agree on (`agreement`), or, if the keys are known,
 //! those of the newest label that a holder of the keys made.
 //!
-//! Never here: slots that are taken without a label (open), a verb's reaction to an absent member.
+//! Not in this module: slots that are taken without a label (open), a verb's reaction to an absent
+//! member.
 
 use std::path::{Path, PathBuf};
 

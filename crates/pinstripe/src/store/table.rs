@@ -8,7 +8,7 @@
 //! Invariant: a label is written under a [`Claim`] only, so no change is based on anything but the
 //! one before it, and none is written over by an earlier one.
 //!
-//! Never here: moving what members hold (pipeline/, ops/).
+//! Not in this module: moving what members hold (pipeline/, ops/).
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -27,7 +27,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 const READERS_MAX: usize = 8;
 /// The most answers in a second. Further packets are obeyed and not answered.
 const ANSWERS_MAX: u32 = 100;
-/// The most streams whose armed state a refresh reports.
+/// The largest number of streams whose armed state a refresh reports.
 const STRIPS_MAX: usize = 512;
 /// Which argument of `/set_surface` is the port, from 0. It may be absent.
 const SURFACE_PORT: usize = 6;

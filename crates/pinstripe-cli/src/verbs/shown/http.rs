@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 16;
 const HEAD_BYTES: usize = 8 << 10;
 /// The time that a client has from its connection to its answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The most bytes that a client may send after its answer, and the time for them.
+/// The largest number of bytes that a client may send after its answer, and the time for them.
 const REST_BYTES: usize = 64 << 10;
 const REST: Duration = Duration::from_secs(1);
 /// The pause before the next accept when the system has no room for a client.

@@ -31,7 +31,7 @@ pub use status::{
     CacheFigures, FileFigures, MemberFigures, ShownStatus, SourceFigures, StatusArgs,
 };
 
-/// The most files that a status lists with their readers.
+/// The largest number of files that a status lists with their readers.
 pub const FILES_TOLD: usize = 32;
 
 /// Options of all mounts.
@@ -90,11 +90,11 @@ pub struct Shown<'a, T> {
 /// Periodic work in a thread that does not answer the kernel.
 #[derive(Clone, Copy)]
 pub struct Chore<'a> {
-    /// It is done again after this time.
+    /// The work is repeated after this time.
     pub interval: Duration,
-    /// It is done at once when this is called.
+    /// The work is done at once when this is called.
     pub wake: Option<&'a Wake>,
-    /// The work; it is to end soon when the stop is set.
+    /// The work; it must end soon after the stop is set.
     pub work: &'a (dyn Fn(&Stop) + Sync),
 }
 

@@ -1,6 +1,6 @@
 //! The questions of `quick` to a disk: each a group of variants that differ in one setting. What a
 //! verb does by itself is the baseline of the others ([`questions`](crate::questions)), or else the
-//! first; cheaper ones come before dearer ones.
+//! first; cheaper ones come before more expensive ones.
 
 use pinstripe_io::device::Policy;
 

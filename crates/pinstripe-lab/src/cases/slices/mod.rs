@@ -193,7 +193,7 @@ fn work(test: &str) -> (Work, InitialState) {
 }
 
 impl Slices {
-    /// The most bytes of one area.
+    /// The largest number of bytes of one area.
     fn most_bytes(&self) -> u64 {
         self.sizes.iter().copied().max().unwrap_or(0)
     }

@@ -14,7 +14,8 @@ use crate::run::Live;
 
 /// The bytes taken from one place at a time: long enough for any block.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The most bytes kept of a source; a longer source is sampled, and the sample is used repeatedly.
+/// The largest number of bytes kept of a source; a longer source is sampled, and the sample is used
+/// repeatedly.
 pub const KEPT_BYTES: u64 = 256 << 20;
 
 /// A run of bytes in memory, repeated until it is as long as was asked for.

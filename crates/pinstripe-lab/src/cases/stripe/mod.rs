@@ -65,7 +65,7 @@ const AGAIN: Again = Again {
     ..Again::BY_NAME
 };
 
-/// The most requests in flight: each has a thread.
+/// The largest number of requests in flight: each has a thread.
 const AT_ONCE_MAX: u64 = 1024;
 
 /// The parameter that distinguishes granules.

@@ -283,7 +283,7 @@ impl RunState<'_> {
         std::thread::sleep(left.clamp(Duration::from_micros(20), MOST));
     }
 
-    /// Makes all streams durable, again and again.
+    /// Makes all streams durable, repeatedly.
     fn sync(&self) -> Result<Recorded> {
         let mut part = Recorded::default();
         let Some(every) = self.recording.sync_every else { return Ok(part) };
@@ -310,7 +310,7 @@ impl RunState<'_> {
         Ok(part)
     }
 
-    /// Writes as fast as it goes, over and over the same place.
+    /// Writes as fast as possible, repeatedly the same place.
     fn storm(&self, storm: Option<&Target>) -> Result<Recorded> {
         let Some(storm) = storm else { return Ok(Recorded::default()) };
         let storm_bytes = blow(self.recording, storm, &|| self.goes_on())?;
@@ -318,7 +318,7 @@ impl RunState<'_> {
     }
 }
 
-/// A storm: writes as fast as it goes over and over the same place, until told to end; its bytes.
+/// A storm: writes as fast as possible repeatedly the same place, until told to end; its bytes.
 fn blow(recording: &Recording, storm: &Target, goes_on: &dyn Fn() -> bool) -> Result<u64> {
     const GUST: usize = 1 << 20;
     let mut written = 0;

@@ -56,7 +56,7 @@ impl MemberAbility {
 pub struct Retention {
     /// Seconds from each put.
     pub seconds: u32,
-    /// By no account; else by accounts with a right of its own.
+    /// Nobody can delete it; otherwise, accounts with a special right can.
     pub is_compliance: bool,
 }
 

@@ -65,7 +65,7 @@ impl Writer<'_> {
         Ok(Turn::Over)
     }
 
-    /// Ends the file of a span that has ended.
+    /// Completes the file of a span that has ended.
     pub(super) fn leave_span(&self, copy: &mut StreamCopy, span: Span) {
         if copy.span.replace(span.from) == Some(span.from) {
             return;

@@ -17,7 +17,7 @@ const HASH_BITS: u32 = 14;
 const MIN_MATCH_BYTES: usize = 4;
 /// No match begins in this many last bytes, so that fixed-size loads stay inside the input.
 const TAIL_BYTES: usize = 20;
-/// The fruitless bytes after which the stride grows by one byte, and again.
+/// After each this many bytes without a match, the stride grows by one byte.
 const PATIENCE_BYTES: usize = 32;
 /// The longest stride: more would jump over the first matches behind a random stretch.
 const MAX_STRIDE_BYTES: usize = 64;

@@ -7,7 +7,7 @@
 //! The safety of each race is shown in doc/decisions/0011-deletion.md. After a crash at any point
 //! the next gc resumes: before REAPING as if this one had never begun, after it to the end.
 //!
-//! Never here: decisions (store/deletion/decide.rs), clocks except to limit waiting.
+//! Not in this module: decisions (store/deletion/decide.rs), clocks except to limit waiting.
 
 mod at_work;
 mod mark;

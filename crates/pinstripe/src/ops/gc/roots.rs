@@ -113,7 +113,7 @@ impl StoreObservation {
     }
 }
 
-/// All snapshots, those too that are deleted and turned up again.
+/// All snapshots, including deleted ones that have reappeared.
 fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     let found = store.objects(Room::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
         let snapshot = snapshots::open(store, bytes)?;

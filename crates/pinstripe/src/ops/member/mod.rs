@@ -6,7 +6,7 @@
 //! they look up again where an extent is. Only one process moves at a time: it has a claim
 //! ([`Claim`]), and before it removes anything it checks that the claim and the copy still exist.
 //!
-//! Never here: rewriting packs over fewer members, which gc does.
+//! Not in this module: rewriting packs over fewer members, which gc does.
 
 mod add;
 mod carry;

@@ -197,7 +197,7 @@ fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>
 struct Walk {
     offsets: Offsets,
     range: Range<u64>,
-    /// It has come to the end of the range.
+    /// It has reach the end of the range.
     is_over: bool,
     pieces: Vec<Piece>,
 }

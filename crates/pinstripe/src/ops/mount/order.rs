@@ -149,7 +149,7 @@ mod tests {
         }
         assert!(sends >= 2000 / ENTRIES_AHEAD, "{sends}");
         assert!(order.walks.len() <= WALKS);
-        // Read again and again, a file begins nothing.
+        // Read repeatedly, a file begins nothing.
         let mut order = ReadOrder::default();
         assert!((0..100).all(|_| order.read(1, 5).is_none()) && order.walks.len() == 1);
     }

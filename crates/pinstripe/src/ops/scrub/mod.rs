@@ -8,8 +8,8 @@
 //! running writer may be about to write is left alone; the only sound objects that are removed are
 //! superseded index runs; no decision depends on wall clocks.
 //!
-//! Never here: rebuilding index runs, labels of new members, forgetting lost packs: repair does
-//! these.
+//! Not in this module: rebuilding index runs, labels of new members, forgetting lost packs: repair
+//! does these.
 
 mod budget;
 mod finding;

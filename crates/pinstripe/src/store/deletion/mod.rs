@@ -18,7 +18,8 @@
 //! many members have it as any writer must have reached; one that only makes a writer or a
 //! collector more careful counts on one member.
 //!
-//! Never here: choosing packs to condemn (ops/), waiting (ops/), the extents of packs in use.
+//! Not in this module: choosing packs to condemn (ops/), waiting (ops/), the extents of packs in
+//! use.
 
 pub mod acknowledge;
 pub mod decide;
@@ -112,7 +113,7 @@ impl Cases {
         packs
     }
 
-    /// The lists of all tombstones: a copy that turns up again belongs to no writer.
+    /// The lists of all tombstones: a copy that reappears belongs to no writer.
     pub(crate) fn tombstones(&self) -> impl Iterator<Item = &Lists> {
         self.0.values().filter_map(|case| case.tombstone.as_ref())
     }

@@ -12,7 +12,7 @@ use super::load::sets_spoken_of;
 use super::merge::{Merge, whole};
 use super::run::Run;
 
-/// The changes that mending made to the runs.
+/// The changes that repairing made to the runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mended {
     /// Runs that were written.

@@ -16,7 +16,7 @@
 //! - a query uses one [`View`], which never changes; refreshing makes another one. No lock is
 //!   held while members are read.
 //!
-//! Never here: threads, and the decision to delete a pack.
+//! Not in this module: threads, and the decision to delete a pack.
 
 mod ask;
 mod cut;
@@ -135,7 +135,7 @@ impl<'a> Index<'a> {
         Ok(index)
     }
 
-    /// Keeps pages of `bytes` in memory: for one who asks for chunks in no order, again and again.
+    /// Keeps pages of `bytes` in memory: for one who asks for chunks in no order, repeatedly.
     #[must_use]
     pub fn keeping(mut self, bytes: u64) -> Self {
         self.cache = PageCache::with_bytes(bytes);

@@ -80,7 +80,7 @@ impl Stale {
 /// while a member is absent or cannot be listed.
 ///
 /// # Errors
-/// Those of reading what is deleted.
+/// The errors of reading what is deleted.
 pub fn superseded(store: &Store) -> Result<Vec<Superseded>> {
     if store.absent().next().is_some() {
         return Ok(Vec::new());

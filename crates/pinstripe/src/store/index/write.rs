@@ -1,7 +1,7 @@
 //! Writing an index run: rows in the order of their ids go in, the parts of a run come out.
 //!
 //! Memory is that of one segment, for runs of any length: its keys and the tables of its filter,
-//! about 7 MB. Never here: the origin of rows, and the members that take the run.
+//! about 7 MB. Not in this module: the origin of rows, and the members that take the run.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //! any object that was made with it; an old ring is removed only after every session that was begun
 //! with older keys has ended or was ended.
 //!
-//! Never here: opening rings (`unlock`), making them (`keyring`).
+//! Not in this module: opening rings (`unlock`), making them (`keyring`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
