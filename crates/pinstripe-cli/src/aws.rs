@@ -80,7 +80,7 @@ impl Profile {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The keys of an access, where they are whole.
+    /// The keys of an access, where they are complete.
     fn credentials(&self) -> Option<Vec<(String, String)>> {
         let names = ["aws_access_key_id", "aws_secret_access_key"];
         let mut all = Vec::new();

@@ -347,7 +347,7 @@ impl OpenFile {
         }
     }
 
-    /// Frames of the stream that the file has, and the sound ones among them.
+    /// Frames of the stream that the file has, and the intact ones among them.
     fn frames(&self, frame_bytes: u64) -> (Range<u64>, Vec<Range<u64>>) {
         let bytes = self.end.map_or(self.at, |(end, _)| end.min(self.at));
         let (end, mut from) = (bytes.div_ceil(frame_bytes), 0);

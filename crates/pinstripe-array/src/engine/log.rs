@@ -147,7 +147,7 @@ impl Log {
     }
 }
 
-/// The payload of a member for a record, if it is whole.
+/// The payload of a member for a record, if it is complete.
 fn read_payload(head: &RecordHeader, slot: usize, member: &ArrayMember) -> Option<Vec<u8>> {
     let kept = head.kept.get(slot)?;
     let mut bytes = vec![0; kept.bytes as usize];

@@ -149,7 +149,7 @@ impl Array {
         is_good
     }
 
-    /// Reads a span from the sound shards of its row.
+    /// Reads a span from the intact shards of its row.
     fn read_row(&self, shape: &Shape, span: &Span, buf: &mut [u8]) -> Result<()> {
         let column = blocks_of(&span.column);
         let map = shape.map(span.row);

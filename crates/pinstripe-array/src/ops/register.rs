@@ -4,7 +4,7 @@
 //! It is a convenience. The array itself is described by its members; a lost register is written
 //! again by `assemble`.
 //!
-//! Invariants: a file is whole or unchanged; a name is one component of a path and nothing else.
+//! Invariants: a file is complete or unchanged; a name is one component of a path and nothing else.
 
 #![allow(clippy::disallowed_methods, reason = "the register is a directory of small files")]
 

@@ -215,7 +215,7 @@ fn style((is_total_known, columns, has_flows): Form) -> ProgressStyle {
         true => format!("{template}\n{{prefix}}"),
         false => template.to_owned(),
     };
-    let style = ProgressStyle::with_template(&template).expect("the templates above are sound");
+    let style = ProgressStyle::with_template(&template).expect("the templates above are valid");
     style.with_key("left", write_left).with_key("so_far", write_so_far).progress_chars("=> ")
 }
 

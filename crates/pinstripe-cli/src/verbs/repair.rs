@@ -88,7 +88,7 @@ impl RepairArgs {
         drop(ticker);
         run.remember(&store, Proof::Label);
         say(run, &outcome);
-        // A store with a member still absent is whole for reading, not for the next loss.
+        // A store with a member still absent is complete for reading, not for the next loss.
         let code = if store.absent().count() > 0 { exit::REPAIRABLE } else { exit::DONE };
         Ok(Ending { code, facts: Event::default().with_fields(&outcome) })
     }

@@ -98,7 +98,7 @@ impl Gate {
 }
 
 impl Spans {
-    /// The take begins at a place, with `front` bytes before it, and is over at `end`.
+    /// The take begins at a place, with `front` bytes before it, and ends at `end`.
     pub fn begin(&mut self, place: u64, front: u64, end: Option<u64>) {
         self.begun = Some((place, front));
         self.all = vec![(0, Fate::Waiting)];

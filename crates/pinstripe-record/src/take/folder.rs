@@ -260,7 +260,7 @@ fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// The file that takes the place of another one when it is whole.
+/// The file that takes the place of another one when it is complete.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

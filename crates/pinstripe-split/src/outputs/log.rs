@@ -160,8 +160,8 @@ impl StripedLog {
         self.bytes.div_ceil(self.sets.log_bytes())
     }
 
-    /// Opens a set. One without a sound trailer is read as far as its rows are present: each frame
-    /// has checksums of its own.
+    /// Opens a set. One without an intact trailer is read as far as its rows are present: each
+    /// frame has checksums of its own.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a set of a newer version.

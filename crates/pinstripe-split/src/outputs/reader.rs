@@ -44,7 +44,7 @@ impl Reader {
     /// layout is plain the one with the bytes.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when no output has a sound head; [`Kind::WrongMember`] for an output of
+    /// [`Kind::Corrupt`] when no output has an intact head; [`Kind::WrongMember`] for an output of
     /// another split; [`Kind::Usage`] for the same output twice; the errors of the devices. More
     /// missing outputs than parity replaces are not an error, see
     /// [`require_enough`](Self::require_enough).
@@ -333,7 +333,7 @@ fn lost_range(lost: &Range<u64>) -> Error {
     )
 }
 
-/// The head of any output that has a sound one; all of these must belong together.
+/// The head of any output that has an intact one; all of these must belong together.
 fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     let mut heads = outputs.iter().filter_map(|it| Some((it.head.as_ref().ok()?, it)));
     let Some((first, _)) = heads.next() else {
@@ -351,7 +351,8 @@ fn common_head(outputs: &[SplitOutput]) -> Result<Head> {
     Ok(first.clone())
 }
 
-/// Puts outputs in their places. One without a sound page fills the only gap, if there is one only.
+/// Puts outputs in their places. One without an intact page fills the only gap, if there is one
+/// only.
 fn by_number(
     head: &Head,
     opened: Vec<SplitOutput>,

@@ -18,7 +18,7 @@ pub struct Scan {
     pub end: u64,
 }
 
-/// Walks until there are no more sound frames. Blocks are not read: the reader of a batch checks
+/// Walks until there are no more intact frames. Blocks are not read: the reader of a batch checks
 /// their bytes.
 ///
 /// # Errors

@@ -132,7 +132,7 @@ impl Units {
         let unit = self.unit_bytes;
         if offset >= turn.data_end {
             let extent = self.source.extent(offset)?;
-            // The last unit is whole at any length.
+            // The last unit is complete at any length.
             let whole = if extent.end >= length { length } else { extent.end / unit * unit };
             let end = whole.min(limit);
             if extent.is_hole && end > offset {

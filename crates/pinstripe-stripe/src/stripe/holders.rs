@@ -47,13 +47,13 @@ impl SetReader {
         })
     }
 
-    /// All members that hold a slot under a sound header: more than one after a move that was cut
+    /// All members that hold a slot under an intact header: more than one after a move that was cut
     /// off.
     pub fn holders_of(&self, slot: usize) -> &[usize] {
         &self.standings()[slot].sound
     }
 
-    /// Returns present members with an extent that another present one has too, both under sound
+    /// Returns present members with an extent that another present one has too, both under intact
     /// headers; [`verify`](Self::verify) examined the other one.
     pub fn spare_members(&self) -> Vec<usize> {
         let spare = |standing: &Standing| standing.sound.iter().skip(1).copied().collect();
@@ -128,8 +128,8 @@ impl SetReader {
     /// Finds the present members that have lost the slots without a holder. A member is named only
     /// when that is certain: no member is absent, which might have the slot, and there are as many
     /// members without an extent as there are slots without a holder, so that each has lost one.
-    /// Otherwise extents that were moved, or members that came later, make a sound member look like
-    /// one that lacks something.
+    /// Otherwise extents that were moved, or members that came later, make an intact member look
+    /// like one that lacks something.
     fn find_homes(&self, found: &mut [Standing]) {
         let mut free = self.free_members();
         let everybody_is_there = self.is_everybody_there

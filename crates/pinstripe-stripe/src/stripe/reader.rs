@@ -63,7 +63,7 @@ impl SetReader {
         store: StoreId,
         set: SetId,
     ) -> Result<Self> {
-        // Returns the first sound trailer, or else the gravest error: "not found" must not hide
+        // Returns the first intact trailer, or else the gravest error: "not found" must not hide
         // "newer version".
         let mut worst: Option<Error> = None;
         for (number, member) in turns(members, set) {
@@ -98,7 +98,7 @@ impl SetReader {
     }
 
     /// Like [`open`](Self::open), by the trailer that most members have. All trailers of a set are
-    /// the same, and a single one may be forged: with checksums that make sound strips look
+    /// the same, and a single one may be forged: with checksums that make intact strips look
     /// damaged. For callers that judge strips, and for a second try after a failed read.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verd
     Ok(verdicts)
 }
 
-/// Forgets a snapshot without a sound object on any member: only its id is known.
+/// Forgets a snapshot without an intact object on any member: only its id is known.
 ///
 /// # Errors
 /// [`Kind::NotFound`] when no member has an object of this name.

@@ -1,7 +1,7 @@
 //! Rewriting slots of a stripe set: the choice of members, and the writing.
 //!
 //! Invariants: no member gets two slots of one set; a member's copy of a slot is given up for
-//! another slot only when a sound copy stays on another member; a place that the plan counts as
+//! another slot only when an intact copy stays on another member; a place that the plan counts as
 //! free is never overwritten.
 //!
 //! Not in this module: the report of a verb, and the question whether a set may be touched at all.
@@ -100,8 +100,8 @@ impl Mender<'_> {
         hurt.map(in_place).chain(jobs).collect()
     }
 
-    /// Returns members with a slot that another member has too; the copy that stays is a sound one,
-    /// if any is.
+    /// Returns members with a slot that another member has too; the copy that stays is an intact
+    /// one, if any is.
     fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut spare = Vec::new();
         if self.claim.is_none() {

@@ -49,7 +49,7 @@ pub(super) struct Stray {
     is_sound: bool,
     /// It may be what a running writer has put, or what an absent member has too.
     needs_quiet: bool,
-    /// It is whole, and was not made with the keys of this store.
+    /// It is complete, and was not made with the keys of this store.
     is_forged: bool,
 }
 
@@ -158,7 +158,7 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
     }
 }
 
-/// Whether a sound object counts on any single member: a mark that keeps a snapshot, and a
+/// Whether an intact object counts on any single member: a mark that keeps a snapshot, and a
 /// tombstone that still hides objects which a member brought back.
 fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
     let ExtentName::In(room, id) = name else { return false };
@@ -175,7 +175,7 @@ fn counts_on_one(store: &Store, name: ExtentName, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether a sound object of a room counts only on as many members as a writer must have reached.
+/// Whether an intact object of a room counts only on as many members as a writer must have reached.
 fn needs_votes(store: &Store, room: Room) -> bool {
     let is_said_by_any =
         matches!(room, Room::Sessions | Room::Snapshots | Room::Checkpoints | Room::Scrub);

@@ -24,7 +24,7 @@ const TEXT_MAX: u64 = 64 << 10;
 
 impl TreeSink {
     /// Marks a target that was empty: it is not complete until [`end`](Self::end). In one that may
-    /// hold anything, each file is whole under its name, and no mark is needed.
+    /// hold anything, each file is complete under its name, and no mark is needed.
     ///
     /// # Errors
     /// The errors of the system.

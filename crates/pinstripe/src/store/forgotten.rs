@@ -62,8 +62,8 @@ impl Marks {
     }
 }
 
-/// Reads all marks, each from any member with a sound copy. A mark without a sound copy counts as
-/// *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark *kept*
+/// Reads all marks, each from any member with an intact copy. A mark without an intact copy counts
+/// as *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark *kept*
 /// counts on one member, and a mark *forgotten* by votes or by a list of what is being deleted.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
 }
 
 /// Returns the names of marks and voids that count, of *kept* marks on any number of members, and
-/// of marks without a sound copy.
+/// of marks without an intact copy.
 ///
 /// # Errors
 /// The errors of [`Store::objects`].

@@ -1,8 +1,8 @@
 //! Heartbeats of sessions: a writer that works for long puts them, a gc that waits for it counts them.
 //!
 //! Invariants: a heartbeat is put once, under a name of its own; the previous one is removed after
-//! it was put, so the highest count on the members is always that of the newest; one sound copy
-//! counts, since it only keeps a session alive; names without a sound object do not count, and
+//! it was put, so the highest count on the members is always that of the newest; one intact copy
+//! counts, since it only keeps a session alive; names without an intact object do not count, and
 //! where they hide newer ones the session has no pulse.
 //!
 //! Not in this module: clocks, threads.

@@ -18,7 +18,7 @@ impl Store {
         let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());
         for (id, holders) in self.list(Room::Snapshots)? {
             let id = SnapshotId(id);
-            // Without the keys a forged sealed object looks like a sound one.
+            // Without the keys a forged sealed object looks like an intact one.
             let is_sound = match self.is_locked() {
                 true => holders.len() >= votes,
                 false => match snapshots::read(self, id) {

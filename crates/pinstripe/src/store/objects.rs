@@ -5,7 +5,7 @@
 //! objects under one name, the first member decides and the loser gets an error.
 //!
 //! No single member is trusted. In a store of format version 2 that seals and was opened with its
-//! keys, each object carries a MAC, and one sound copy is enough. Otherwise [`Belief`] says how
+//! keys, each object carries a MAC, and one intact copy is enough. Otherwise [`Belief`] says how
 //! many members must have the same bytes before a reader acts on them; objects on fewer members are
 //! kept apart. An unreadable object on too few members for its writer to have continued is a
 //! *stray*; on more members it is an object with all its copies damaged.
@@ -47,14 +47,14 @@ pub enum Belief {
 
 /// The objects of a room.
 pub struct RoomObjects<T> {
-    /// The sound ones by name, on as many members as required.
+    /// The intact ones by name, on as many members as required.
     pub sound: BTreeMap<[u8; 16], T>,
-    /// Sound ones on fewer members: a put in progress or interrupted, or forged by the members that
+    /// Intact ones on fewer members: a put in progress or interrupted, or forged by the members that
     /// have them.
     pub few: BTreeMap<[u8; 16], T>,
-    /// Names without a sound copy, after which a writer may have continued, and the error.
+    /// Names without an intact copy, after which a writer may have continued, and the error.
     pub unsound: Vec<(ExtentName, Error)>,
-    /// Names without a sound copy, on too few members for a writer to have continued, and the
+    /// Names without an intact copy, on too few members for a writer to have continued, and the
     /// error.
     pub strays: Vec<(ExtentName, Error)>,
     /// The strays on at least as many members as have votes, but no more than parity replaces: in a
@@ -80,7 +80,7 @@ impl Store {
         votes_needed(self.all_members(), self.config.parity.into(), absent)
     }
 
-    /// The number of members that must hold an object without a sound copy before it counts as
+    /// The number of members that must hold an object without an intact copy before it counts as
     /// damaged: more than parity replaces, so that members that may be lost report no loss.
     pub(crate) fn votes_on_damage(&self) -> usize {
         let more_than_may_be_lost = usize::from(self.config.parity) + 1;
@@ -384,12 +384,12 @@ impl Store {
 
 /// The copies that the members have under one name.
 struct Copies<T> {
-    /// The content that most sound copies agree on, and how many they are.
+    /// The content that most intact copies agree on, and how many they are.
     best: Option<(T, usize)>,
     /// The error of a copy that is not intact.
     worst: Option<Error>,
     /// The number of members read that have anything there.
     holders: usize,
-    /// Every copy that is not intact is whole, and was not made with the keys of this store.
+    /// Every copy that is not intact is complete, and was not made with the keys of this store.
     is_forged: bool,
 }

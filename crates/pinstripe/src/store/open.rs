@@ -277,9 +277,9 @@ impl Store {
         }
     }
 
-    /// Whether a member without a sound label is one of this store: the first sound header of its
-    /// extents says so, or, when there is none, it holds the store's keys. Which one it is follows
-    /// from where it is, and matters little: each extent says itself which one it is.
+    /// Whether a member without an intact label is one of this store: the first intact header of
+    /// its extents says so, or, when there is none, it holds the store's keys. Which one it is
+    /// follows from where it is, and matters little: each extent says itself which one it is.
     fn is_ours(&self, member: &dyn Member) -> bool {
         let voucher = self.voucher.as_ref();
         if !matches!(label_of(member, voucher), Err(error) if error.kind() != Kind::Unsupported) {

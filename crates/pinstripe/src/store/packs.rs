@@ -78,7 +78,7 @@ impl<'a> PackReader<'a> {
     /// The reader of one pack's stripe set.
     ///
     /// # Errors
-    /// When no member has a sound trailer of it.
+    /// When no member has an intact trailer of it.
     pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
         let opening = self.opening(set);
         // Threads that want one set wait for the one that opens it.
@@ -269,7 +269,7 @@ impl<'a> ChunkReader<'a> {
         ChunkReader { windows: is_all.then(Windows::default), ..Self::new(packs, index) }
     }
 
-    /// Reads a chunk and checks its id. If several packs have it, the first sound copy is read.
+    /// Reads a chunk and checks its id. If several packs have it, the first intact copy is read.
     ///
     /// # Errors
     /// [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].

@@ -145,11 +145,11 @@ fn commit_of(session: &Session) -> ExtentName {
     ExtentName::In(room, session.commit)
 }
 
-/// Returns all sessions. One without a sound copy counts only if enough members have it that its
+/// Returns all sessions. One without an intact copy counts only if enough members have it that its
 /// writer may have continued; otherwise the write or removal was interrupted.
 ///
 /// # Errors
-/// The errors of [`Store::objects`]; [`Kind::Corrupt`] when a session that counts has no sound
+/// The errors of [`Store::objects`]; [`Kind::Corrupt`] when a session that counts has no intact
 /// copy: the snapshots that it depends on are unknown.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let found = found(store, quorum)?;
@@ -192,7 +192,7 @@ pub(crate) fn readable_at_work(
 }
 
 /// Returns names of sessions that cannot be read and that no process can continue: all members are
-/// present, and none has a sound copy. Then more copies are damaged than parity replaces.
+/// present, and none has an intact copy. Then more copies are damaged than parity replaces.
 ///
 /// # Errors
 /// The errors of [`Store::objects`].

@@ -72,6 +72,8 @@ pub const ODD_WORDS: &[OddWord] = &[
     odd("as|As the system|cluster says", "as reported by the system"),
     odd("is|are|was|were not there", "is missing, does not exist"),
     odd("by now", "now"),
+    odd("is|are|was|were|not|has|have sound", "is intact"),
+    odd("sound copy|copies|one|ones|extent|strip|member|trailer|header|block", "intact"),
     odd("in the place of", "instead of, replacing"),
 ];
 

@@ -41,7 +41,7 @@ impl Watch {
             if is_drawn {
                 screen.bar.set_draw_target(ProgressDrawTarget::stderr());
                 let style = ProgressStyle::with_template("{wide_msg}");
-                screen.bar.set_style(style.expect("the template is sound"));
+                screen.bar.set_style(style.expect("the template is valid"));
             }
             let mut seen = Seen::now(&live);
             let mut rate = String::new();

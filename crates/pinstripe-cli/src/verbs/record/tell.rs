@@ -30,7 +30,7 @@ impl<'a> Line<'a> {
         if is_drawn {
             run.screen.bar.set_draw_target(ProgressDrawTarget::stderr());
             let plain = indicatif::ProgressStyle::with_template("{msg}");
-            run.screen.bar.set_style(plain.expect("the template is sound"));
+            run.screen.bar.set_style(plain.expect("the template is valid"));
         }
         Line { run, is_drawn }
     }

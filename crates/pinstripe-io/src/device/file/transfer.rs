@@ -31,7 +31,7 @@ pub(super) enum Second {
 }
 
 impl Direct {
-    /// The part of `len` bytes at `offset` that are whole blocks.
+    /// The part of `len` bytes at `offset` that are complete blocks.
     pub(super) fn blocks(&self, offset: u64, len: usize) -> Range<usize> {
         let block = self.block_bytes as u64;
         let start = (offset.next_multiple_of(block) - offset).min(len as u64);

@@ -37,7 +37,8 @@ at its middle. Several sizes take turns, because data that fits into the disk's 
 
 The tests are those of the case iozone, with a stride of 17, and one more:
   spindle    small reads at random offsets, in each area alone and in both at once: the share of its rate \
-that each area keeps. Half means that one head serves both; all means two heads.",
+that each area keeps. If each area keeps half of its rate, one head serves both; if each keeps all of it, there \
+are two heads.",
     examples: "\
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2 --total-size 8G,16G --run-time 600
@@ -77,7 +78,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Sizes,
         default: Some("512M"),
-        about: "Bytes of the single area, and of both areas together",
+        about: "Bytes of 'one', and of both files of 'two' together",
         more: "",
     },
     CaseOption { about: "Bytes of each request, and of the stripes", ..shared::RECORD_SIZE },

@@ -79,7 +79,7 @@ pub struct Recorded {
     pub lost_bytes: u64,
     /// Times of writes.
     pub writes: Histogram,
-    /// Times from when a chunk was whole until it was written.
+    /// Times from when a chunk was complete until it was written.
     pub responses: Histogram,
     /// Times of syncs.
     pub syncs: Histogram,

@@ -52,7 +52,7 @@ pub struct CheckOutcome {
     pub strays: u64,
     /// Damaged parts that nothing can bring back.
     pub lost: u64,
-    /// Chunks that no sound record holds.
+    /// Chunks that no intact record holds.
     pub lost_chunks: u64,
     /// Snapshots that lost something.
     pub hurt_snapshots: u64,

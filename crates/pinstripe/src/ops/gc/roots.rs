@@ -138,7 +138,7 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
 }
 
 /// The trees of interrupted backups: kept so that these can be resumed, but never trusted to be
-/// whole.
+/// complete.
 pub(super) fn interrupted(store: &Store, monitor: &Monitor) -> Vec<Root> {
     let found = checkpoints::load(store, monitor).unwrap_or_default();
     let root = |tree| Root { whose: "an interrupted backup".to_owned(), tree };

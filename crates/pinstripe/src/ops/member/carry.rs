@@ -117,7 +117,7 @@ fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
     others.find(|other| reader.is_sound_on(*other, slot))
 }
 
-/// Whether another member has a sound copy of a member's extent of a set.
+/// Whether another member has an intact copy of a member's extent of a set.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for a set of a newer version.

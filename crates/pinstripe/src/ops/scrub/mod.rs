@@ -5,7 +5,7 @@
 //! small objects carry checksums of their stored bytes.
 //!
 //! Invariants: a rewritten extent takes its place only when it is durable; a missing extent that a
-//! running writer may be about to write is left alone; the only sound objects that are removed are
+//! running writer may be about to write is left alone; the only intact objects that are removed are
 //! superseded index runs; no decision depends on wall clocks.
 //!
 //! Not in this module: rebuilding index runs, labels of new members, forgetting lost packs: repair

@@ -1,9 +1,10 @@
-//! Small objects: permanent ones are whole on every member, or are copied from another one.
+//! Small objects. Every member must have a complete copy of each permanent object; a missing or
+//! damaged copy is restored from another member.
 //!
-//! Marks, sessions and steps of deletion come and go. Whether one is missing or was just removed
-//! cannot be known from outside, and bringing one back could delete a snapshot that is wanted
-//! again: they are left to the verbs that read them, which accept any sound copy. A damaged copy of
-//! a permanent object is reported, for repair.
+//! Marks, sessions and steps of deletion are temporary. Scrub cannot distinguish a missing one from
+//! one that was just removed, and restoring a removed one could delete a snapshot that is wanted
+//! again. They are left to the verbs that read them, which accept any intact copy. A damaged copy
+//! of a permanent object is reported, for repair.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,8 @@ use crate::store::{Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{ExtentName, Room, SharedMember};
 
-/// Compares every small object with its checksum, and repairs those that another member has sound.
+/// Compares every small object with its checksum, and repairs damaged ones from an intact copy on
+/// another member.
 pub(super) fn run(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     labels(store, ledger)?;
     let mut names: BTreeSet<_> = store.key_names()?.into_iter().collect();

@@ -8,7 +8,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::scrub::{ScrubShare, ScrubState};
 use pinstripe_member::{ExtentName, Room};
 
-/// Returns the newest state, with later verifications from other states. A state without any sound
+/// Returns the newest state, with later verifications from other states. A state without any intact
 /// copy is ignored: its sets are verified again.
 ///
 /// # Errors
@@ -25,7 +25,7 @@ pub(super) fn load(store: &Store) -> Result<ScrubState> {
     Ok(newest)
 }
 
-/// Every stored state with its name; `None` for one that no member has sound.
+/// Every stored state with its name; `None` for one that no member has intact.
 fn stored(store: &Store) -> Result<Vec<(ExtentName, Option<ScrubState>)>> {
     let mut states = Vec::new();
     for id in store.list(Room::Scrub)?.into_keys() {

@@ -153,7 +153,8 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Takes parts of the large file that is next in, in their order: only such files have parts.
+    /// Takes the parts of the next entry, in order, if it is a large file: only large files have
+    /// parts.
     fn take_parts(&mut self) -> Result<()> {
         let Some(head) = self.waiting.get_mut(&self.next) else { return Ok(()) };
         while let Some(rows) = head.parts.remove(&head.taken) {

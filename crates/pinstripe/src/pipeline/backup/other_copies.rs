@@ -1,4 +1,4 @@
-//! Counts the sound copies of a chunk in packs that stay, for chunks that may go only if another
+//! Counts the intact copies of a chunk in packs that stay, for chunks that may go only if another
 //! copy exists.
 //!
 //! Invariant: a copy counts only after it was read and verified.
@@ -27,7 +27,7 @@ impl<'w> OtherCopies<'w> {
         OtherCopies { index, reader: ChunkReader::new(packs, index), excluded }
     }
 
-    /// The number of packs with a sound copy that stay and that a writer may rely on; stops at
+    /// The number of packs with an intact copy that stay and that a writer may rely on; stops at
     /// `enough`.
     pub(super) fn count(&mut self, id: &ChunkId, enough: usize) -> Result<usize> {
         let list = self.index.packs();

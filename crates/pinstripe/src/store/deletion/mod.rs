@@ -179,7 +179,7 @@ impl Cases {
 }
 
 /// Reads all condemnations. A damaged acknowledgement counts as missing: the collector waits for
-/// it. A list without a sound copy on any member is ignored, unless a gc is running.
+/// it. A list without an intact copy on any member is ignored, unless a gc is running.
 ///
 /// # Errors
 /// The errors of [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of

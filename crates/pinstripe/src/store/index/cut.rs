@@ -7,8 +7,8 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, Header};
 use pinstripe_stripe::stripe::SetReader;
 
-/// The geometry of a stripe set, as the first sound header says among those of its extents on
-/// `members`, or else the first sound trailer; `None` when none is intact.
+/// The geometry of a stripe set, as the first intact header says among those of its extents on
+/// `members`, or else the first intact trailer; `None` when none is intact.
 pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option<Geometry> {
     let header = |number: &usize| {
         let member = store.member_slots.get(*number)?.member.as_ref()?;
@@ -28,7 +28,7 @@ pub fn geometry_of(store: &Store, name: ExtentName, members: &[usize]) -> Option
 }
 
 /// Whether a stripe set has as many extents as it takes to read it, `members` being those that have
-/// one. A set without a sound header counts as having enough.
+/// one. A set without an intact header counts as having enough.
 pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
     // A set on every member that the store ever had cannot need more.
     members.len() == store.member_slots.len()

@@ -21,8 +21,8 @@ pub struct Mended {
     pub removed: u64,
 }
 
-/// Packs that sound runs list; those that are remembered as gone, deleted or being deleted are
-/// not among them.
+/// Packs that intact runs list; those that are remembered as gone, deleted or being deleted are not
+/// among them.
 ///
 /// # Errors
 /// When a member that is present cannot be listed.
@@ -35,7 +35,7 @@ pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 }
 
 impl Index<'_> {
-    /// Reads every run to its end. Writes one for packs that no sound run lists; it also replaces
+    /// Reads every run to its end. Writes one for packs that no intact run lists; it also replaces
     /// runs that list packs that are gone or that lack an extent on a member. Removes runs that
     /// cannot be read, except runs of a newer version, and those that an absent member may have.
     ///

@@ -283,7 +283,7 @@ impl<'a> Index<'a> {
         self.lost_packs().iter().fold(0, |sum, set| sum ^ first(set))
     }
 
-    /// Whether there were whole packs at loading that no run listed: leavings of a backup that
+    /// Whether there were complete packs at loading that no run listed: leavings of a backup that
     /// was cut off, packs of one that is running, or of a run that was lost. Those that lack an
     /// extent are in [`losses_mark`](Self::losses_mark).
     pub(crate) fn has_loose(&self) -> bool {

@@ -25,7 +25,7 @@ const BEGIN: &[u8] = b"psRC\x01";
 /// bytes of the pack are in no record that could be.
 ///
 /// # Errors
-/// When the set cannot be opened, or has no sound record at all.
+/// When the set cannot be opened, or has no intact record at all.
 pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)> {
     let name = ExtentName::pack(set);
     let reader = SetReader::open(&store.members_to_read(), name, store.config.store, set)?;

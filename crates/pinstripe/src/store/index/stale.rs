@@ -146,8 +146,8 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
         return Ok(Vec::new());
     }
     store.foresee(&[]);
-    // In this order: a writer that was putting a run when it was listed has a session still, or
-    // has ended and the run is whole, or is dead.
+    // In this order: a writer that was putting a run when it was listed has a session still, or has
+    // ended and the run is complete, or is dead.
     match sessions::at_work(store, own, Quorum::Backup) {
         Ok(others) if others.is_empty() => {}
         // An object there that no member can read may be a writer's.

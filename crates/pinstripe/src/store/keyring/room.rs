@@ -38,7 +38,7 @@ pub struct KeyRoom {
     rings: Vec<Held<KeyRing>>,
     slots: Vec<Held<KeySlot>>,
     removed: Vec<Held<RemovedSlot>>,
-    /// Objects without a sound copy on any present member.
+    /// Objects without an intact copy on any present member.
     pub damaged: Vec<(ExtentName, Error)>,
     /// Objects that no holder of the keys made, or that too few members have, with what is wrong.
     pub strays: Vec<(ExtentName, Error)>,
@@ -316,7 +316,7 @@ impl KeyRoom {
         self.rings.iter().any(|other| other.object.generation < ring.object.generation)
     }
 
-    /// Returns the names of slots without a sound copy on any member.
+    /// Returns the names of slots without an intact copy on any member.
     pub(crate) fn damaged_slots(&self, store: StoreId) -> impl Iterator<Item = [u8; 16]> {
         let ids = self.damaged.iter().filter_map(|(name, _)| match name {
             ExtentName::In(_, id) => Some(*id),
@@ -325,7 +325,7 @@ impl KeyRoom {
         ids.filter(move |&id| !is_ring(store, id))
     }
 
-    /// Keeps the bytes of a sound object.
+    /// Keeps the bytes of an intact object.
     fn keep(&mut self, bytes: Vec<u8>) {
         if let Ok(slot) = KeySlot::decode(&bytes) {
             hold(&mut self.slots, slot, bytes);
