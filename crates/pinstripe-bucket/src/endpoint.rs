@@ -40,7 +40,7 @@ pub struct Load {
     pub up: u64,
     /// From the endpoint, if known in advance.
     pub down: u64,
-    /// The most that may be received.
+    /// The largest number of bytes that may be received.
     pub most_down: u64,
 }
 

@@ -23,13 +23,13 @@ const RETENTION_MAX: u32 = 100 * 365 * 86_400;
 pub struct BucketArgs {
     /// The endpoint of places that begin with s3://, as in https://s3.example.org
     ///
-    /// It is recorded with a new member, so that other verbs need no option. Without it, the
-    /// variables AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL and the profile say it; otherwise it is
-    /// AWS. Traffic is encrypted unless the endpoint begins with http://.
+    /// It is recorded with a new member, so that other verbs need no option. Default: the variables
+    /// AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL, then the profile, otherwise AWS. Traffic is
+    /// encrypted unless the endpoint begins with http://.
     #[arg(long, global = true, value_name = "URL", hide_short_help = true)]
     pub endpoint: Option<String>,
 
-    /// The region of buckets, where the endpoint does not say it
+    /// The region of buckets, if the endpoint does not determine it
     ///
     /// Default: the variables AWS_REGION and AWS_DEFAULT_REGION, then the profile, then us-east-1.
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]

@@ -57,8 +57,8 @@ pub const LOADS: [Load; 5] = [
 pub struct Requests {
     /// All of them.
     pub count: u64,
-    /// Those that are in progress at a time, each by a thread of its own: a call of an array
-    /// returns when it is done.
+    /// The number of concurrent requests. Each needs its own thread, because calls of an array are
+    /// synchronous.
     pub at_once: usize,
     /// The seed of their places and content: the same seed, the same requests.
     pub seed: u64,

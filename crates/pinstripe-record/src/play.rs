@@ -354,7 +354,7 @@ impl Player<'_> {
         })
     }
 
-    /// Interleaves the next block; its frames: of the last block those that there are.
+    /// Interleaves the next block. Returns its number of frames; the last block may be short.
     fn fill(&mut self, block: &mut [u8], outcome: &mut PlayOutcome) -> u64 {
         let size = self.shape.frame_bytes() as usize;
         let stride = size * self.streams.len();

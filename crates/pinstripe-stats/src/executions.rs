@@ -88,7 +88,7 @@ pub fn judge_executions(
     if is_judged { verdict.concluded() } else { verdict }
 }
 
-/// The chance of a difference so large, either way.
+/// The two-sided probability of a difference this large by chance.
 fn chance(difference: f64, error: f64, freedom: usize) -> f64 {
     match (difference == 0.0, error > 0.0) {
         (true, _) => 1.0,

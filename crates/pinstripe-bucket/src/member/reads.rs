@@ -63,7 +63,7 @@ impl BucketMember {
         Ok(tails.keep(name, tail, epoch))
     }
 
-    /// Reads a range from blocks, if it should be read so and they have it.
+    /// Reads a range from the cached blocks, if it should be read in blocks and they contain it.
     pub(super) fn read_blocks(&self, name: ExtentName, offset: u64, buf: &mut [u8]) -> Option<()> {
         if !has_tail(name) {
             return None;

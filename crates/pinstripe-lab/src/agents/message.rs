@@ -84,8 +84,8 @@ pub struct Assignment {
     pub case: String,
     /// The options as they were typed: name and value.
     pub options: Vec<(String, String)>,
-    /// Directories of the agent: whole paths, or names below its first directory; that directory
-    /// itself where none is given.
+    /// Directories of the agent: full paths, or names below its first directory. If empty, the
+    /// first directory itself.
     pub dirs: Vec<String>,
     /// A device of the agent.
     pub device: Option<String>,

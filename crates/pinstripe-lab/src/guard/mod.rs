@@ -83,7 +83,7 @@ pub struct OwnUsage {
 
 /// The journal and metadata that a sync may cost.
 const SYNC_BYTES: u64 = 64 << 10;
-/// A run that has ended sooner is forgiven what one of this length is: one write of metadata says
+/// A shorter run has the same limits as a run of this length: a single write of metadata proves
 /// nothing.
 const LEAST_SECONDS: f64 = 0.25;
 /// The time in which the machine is observed to be quiet.

@@ -185,8 +185,8 @@ pub fn standings(variants: &[&Variant], counting: Counting, negligible: f64) -> 
     Some(Standings { best, each: (0..count).map(stands).collect() })
 }
 
-/// The fastest by the rounds that each shares with the one that was run most often; of equal ones
-/// the first. None while these are too few for a pair to say anything.
+/// The fastest variant, compared in the rounds that each variant shares with the one that ran most
+/// often; the first of several equal ones. None while these are too few for a pair to say anything.
 fn leader(variants: &[&Variant], pairs: &[Vec<Vec<(f64, f64)>>]) -> Option<usize> {
     let runs = |at: usize| pairs[at][at].len();
     let most = (0..variants.len()).map(runs).max()?;

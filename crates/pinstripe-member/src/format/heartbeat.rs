@@ -23,7 +23,7 @@ pub struct Heartbeat {
     pub session: SessionId,
     /// How many heartbeats the session has put, with this one.
     pub count: u64,
-    /// The interval at which they are put, in seconds: 1 to 86400.
+    /// The interval between heartbeats, in seconds: 1 to 86400.
     pub every_seconds: u32,
 }
 

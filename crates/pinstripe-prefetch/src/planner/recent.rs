@@ -58,7 +58,7 @@ impl Recent {
         self.reads
     }
 
-    /// Reads of the last moments, the last one last.
+    /// Recent reads; the latest one is last.
     pub(super) fn lately(&self) -> &VecDeque<Range<u64>> {
         &self.lately
     }

@@ -1,8 +1,9 @@
 //! Names of the files of streams: they are made and recognized here.
 //!
-//! `017-piano.wav`. Behind the name of a second copy stands `.mirror`, and of a later file `@`, its first
-//! frame and its number: `@` comes after `.` in ASCII and in the collations of file managers, so that
-//! files of a stream are in order by name. No name of a stream has one here.
+//! `017-piano.wav`. Behind the name of a second copy stands `.mirror`, and of a later file `@`, its
+//! first frame and its number: `@` comes after `.` in ASCII and in the collations of file managers,
+//! so that files of a stream are in order by name. In file names, the name of a stream never
+//! contains `@`.
 
 use crate::header::HeadFacts;
 

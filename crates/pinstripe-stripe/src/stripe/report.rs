@@ -144,7 +144,7 @@ pub struct ExtentDamage {
     pub part: ExtentPart,
     /// The kind of damage.
     pub reason: ErasureReason,
-    /// Whether the other members have enough to rewrite it.
+    /// Whether the other members have enough strips to rebuild it.
     pub repairable: bool,
 }
 

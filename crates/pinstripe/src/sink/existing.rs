@@ -99,7 +99,7 @@ impl Existing {
             .is_applied(Handle::Open(self.fd.as_fd()))
     }
 
-    /// Gives it the metadata that it lacks.
+    /// Sets the metadata of the existing entry that differs.
     ///
     /// # Errors
     /// When it cannot even be examined. Metadata that could not be set is returned, not an error.

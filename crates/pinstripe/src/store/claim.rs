@@ -89,8 +89,8 @@ impl Store {
         Ok(claim)
     }
 
-    /// The lowest claim of another process that may run, after those of processes that run no
-    /// more were ended.
+    /// The lowest claim of another process that may still run. Claims of processes that no longer
+    /// run are ended first.
     fn other_claim(&self, own: SessionId) -> Result<Option<Session>> {
         let read = |id, bytes: &[u8]| sessions::read(self, id, bytes);
         let found = self.objects(Room::Sessions, Quorum::Backup, Belief::One, read)?;

@@ -14,7 +14,7 @@ use pinstripe_member::{ExtentName, Room};
 use super::objects::{Belief, Quorum};
 use super::{Store, deletion};
 
-/// The generation that holds of each marked snapshot.
+/// The valid generation of the mark, for each marked snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Marks(pub BTreeMap<SnapshotId, u32>);
 

@@ -120,7 +120,7 @@ fn commit(logged: &mut LoggedArray, shape: &Shape, moved: u64) -> Result<()> {
     Ok(())
 }
 
-/// Ends growing: behind the moved rows every block counts as never written.
+/// Ends growing: every block after the moved rows counts as never written.
 fn finish_growth(logged: &mut LoggedArray, shape: &Shape) -> Result<()> {
     let geometry = *shape.geometry();
     let (_, all) = shape.stretches().expect("an array that grows");

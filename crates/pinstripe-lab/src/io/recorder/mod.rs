@@ -310,7 +310,7 @@ impl RunState<'_> {
         Ok(part)
     }
 
-    /// Writes as fast as possible, repeatedly the same place.
+    /// Writes to the same place repeatedly, as fast as possible.
     fn storm(&self, storm: Option<&Target>) -> Result<Recorded> {
         let Some(storm) = storm else { return Ok(Recorded::default()) };
         let storm_bytes = blow(self.recording, storm, &|| self.goes_on())?;
@@ -318,7 +318,8 @@ impl RunState<'_> {
     }
 }
 
-/// A storm: writes as fast as possible repeatedly the same place, until told to end; its bytes.
+/// A storm: writes to the same place repeatedly, as fast as possible, until `goes_on` returns
+/// false. Returns the number of bytes.
 fn blow(recording: &Recording, storm: &Target, goes_on: &dyn Fn() -> bool) -> Result<u64> {
     const GUST: usize = 1 << 20;
     let mut written = 0;

@@ -74,8 +74,8 @@ pub(super) struct Marked {
     pub page_copies: usize,
     /// Content chunks without a readable copy in any pack.
     pub missing: u64,
-    /// The number of content chunks, and of trees that cannot be followed, that spared optional lack
-    /// besides.
+    /// The number of missing content chunks, and of unreadable trees, that only spared optional
+    /// roots need.
     pub lacking: u64,
     /// Chunks that nothing needs although snapshots refer to them.
     pub given_up: HashSet<ChunkId>,

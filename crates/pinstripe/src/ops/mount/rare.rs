@@ -37,7 +37,7 @@ pub(super) struct RareAttributes {
 struct Scan {
     /// Snapshots that were scanned; `None` for those that could not be.
     scanned: HashMap<SnapshotId, Option<Presence>>,
-    /// Pages that have none.
+    /// Pages without ACLs and labels.
     pages: HashSet<ChunkId>,
 }
 

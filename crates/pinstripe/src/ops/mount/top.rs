@@ -42,7 +42,7 @@ pub(super) struct Top {
     name_of_time: NameOfTime,
     /// Directories and links by number less 1.
     own: Vec<Own>,
-    /// The numbers of those that were shown, by their path.
+    /// The inode numbers of the entries that were shown, by path.
     numbers: HashMap<Vec<u8>, u64>,
     /// Snapshots that were shown, by ordinal less 1.
     shown: Vec<Snapshot>,
@@ -92,7 +92,7 @@ impl Top {
         ordinals.filter_map(|ordinal| Some((self.snapshot(ordinal)?.id, ordinal))).collect()
     }
 
-    /// A number that another set of snapshots changes.
+    /// A number that changes with the set of snapshots.
     pub(super) fn changes(&self) -> u32 {
         self.changes
     }

@@ -17,7 +17,7 @@ pub(super) struct SpanTerms {
 /// Records that are fetched as one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Span<'p> {
-    /// All of them, and what lies between.
+    /// The range of all records, including the bytes between them.
     pub place: RecordPlace,
     /// In the order of the pack.
     pub records: &'p [RecordPlace],
@@ -35,7 +35,7 @@ impl SpanTerms {
         self.most_bytes.is_some()
     }
 
-    /// Records that may wait for a decoder. Their bytes have a limit of their own.
+    /// Records that may wait for a decoder. The bytes of queued tasks are limited separately.
     pub(super) fn tasks_queued(self, fetchers: usize) -> usize {
         if self.are_joined() { SPAN_TASKS } else { 4 * fetchers }
     }

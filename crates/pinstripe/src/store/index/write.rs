@@ -80,7 +80,8 @@ impl SealedPack {
     }
 }
 
-/// Lays a run over members, part by part; drop it unfinished and leave the extents unsealed.
+/// Writes an index run to the members, part by part. If it is dropped before it is finished, its
+/// extents stay unsealed.
 pub struct RunWriter<'s> {
     writer: SetWriter,
     sealer: &'s Sealer,
