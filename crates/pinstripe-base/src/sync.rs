@@ -95,7 +95,7 @@ impl Stop {
     pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
         // Nonblocking: `set` runs in signal handlers.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::io("cannot be made", "an event to stop by", errno))?;
+            .map_err(|errno| Error::io("cannot be created", "the eventfd that stops threads", errno))?;
         let stop = Stop { flag, event };
         if stop.is_set() {
             stop.set();
@@ -162,7 +162,7 @@ impl Wake {
     /// The errors of [`Stop::new`].
     pub fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::io("cannot be made", "an event to wake by", errno))?;
+            .map_err(|errno| Error::io("cannot be created", "the eventfd that wakes threads", errno))?;
         Ok(Wake { event })
     }
 
