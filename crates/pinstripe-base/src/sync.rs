@@ -94,8 +94,10 @@ impl Stop {
     /// The errors of [`new`](Self::new).
     pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
         // Nonblocking: `set` runs in signal handlers.
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::io("cannot be created", "the eventfd that stops threads", errno))?;
+        let event =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
+                Error::io("cannot be created", "the eventfd that stops threads", errno)
+            })?;
         let stop = Stop { flag, event };
         if stop.is_set() {
             stop.set();
@@ -161,8 +163,10 @@ impl Wake {
     /// # Errors
     /// The errors of [`Stop::new`].
     pub fn new() -> Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::io("cannot be created", "the eventfd that wakes threads", errno))?;
+        let event =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
+                Error::io("cannot be created", "the eventfd that wakes threads", errno)
+            })?;
         Ok(Wake { event })
     }
 

@@ -123,7 +123,10 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
             Kind::Refused,
             "the array has a journal, which may contain data that its members lack",
         )
-        .advice("'pinstripe array assemble NAME DEVICE... --force' reads only the members"));
+        .advice(
+            "'pinstripe array assemble NAME DEVICE... --force' reads only the data on the \
+                 members",
+        ));
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ enum MemberVerb {
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
-        /// Allow it on a disk, or at an endpoint, that holds another member
+        /// Allow a new member on a disk, or at an endpoint, that holds another member
         #[arg(long, visible_alias = "same-disk")]
         same_fate: bool,
 
@@ -84,7 +84,7 @@ enum MemberVerb {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         to: PathBuf,
 
-        /// Allow it on a disk, or at an endpoint, that holds another remaining member
+        /// Allow the new member on a disk, or at an endpoint, that holds another remaining member
         #[arg(long, visible_alias = "same-disk")]
         same_fate: bool,
 

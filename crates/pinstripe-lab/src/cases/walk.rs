@@ -46,7 +46,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "DIR",
         form: ValueForm::Path,
         default: None,
-        about: "The tree [default: one that is generated in --dir]",
+        about: "The tree to walk [default: one that is generated in --dir]",
         more: "The tree must not change during the case: if a walker sees another number of \
                entries, the case ends.",
     },

@@ -68,7 +68,7 @@ const COLUMNS: [(&str, &str); 12] = [
     ("max", "the longest request"),
     ("CPU s/GB", "processor seconds for each 10⁹ bytes"),
     ("stalls", "reads and writes over 100 ms"),
-    ("disk", "bytes that the disk moved for each byte asked for"),
+    ("disk", "bytes that the disk moved for each byte requested"),
 ];
 
 /// Rows of a panel that come after `first` other rows.

@@ -26,8 +26,8 @@ fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
 }
 
 fn by_modes(results: &Results) -> Table {
-    let note = "What counts is the time until bytes were durable. Best by worst: how far the best file \
-                system of a mode is from the worst.";
+    let note = "Rates include the time until all bytes were durable. 'best by worst' is the ratio \
+                of the best file system of a mode to the worst.";
     let title = "MB/s of file systems, by mode";
     let mut table = grid::grid(results, title, note, [FILE_SYSTEM, "mode"], grid::value);
     let modes = grid::different(results, "mode");

@@ -63,7 +63,7 @@ pub struct LabTuneArgs {
     /// Seconds for all cases, after which no further run is started [default: 150 for quick in each
     /// place, 90 for stripe, 70 for split, 110 for record-probe]
     ///
-    /// Each case gets its share of the remaining time. A slow disk needs more.
+    /// Each case gets its share of the remaining time. A slow disk needs more time.
     #[arg(long, value_name = "S")]
     time: Option<u64>,
 
