@@ -97,7 +97,7 @@ fn what_is_cut_off_or_nothing_of_fio_s_is_refused() {
     assert!(refused("no braces here").contains("no JSON from fio"));
     assert!(refused("").contains("no JSON from fio"));
     assert!(refused("{\n}").contains("fio version"));
-    assert!(refused("{\n\"fio version\" : \"fio-3.33\"\n}").contains("no jobs"));
+    assert!(refused("{\n\"fio version\" : \"fio-3.33\"\n}").contains("no fio jobs"));
     assert!(
         refused("{\n\"fio version\":\"fio-3.33\",\n\"jobs\":[]\n}").contains("transferred data")
     );
