@@ -57,7 +57,7 @@ pub fn run(store: &mut Store, direction: Direction) -> Result<UpgradeOutcome> {
         return Err(Error::new(Kind::Refused, "this store has format version 2 on all members")
             .advice("a completed upgrade cannot be undone"));
     }
-    let claim = store.claim()?;
+    let claim = store.claim_to_upgrade()?;
     if store.format == Format::V1 {
         match direction {
             Direction::Forward => forward(store, &claim, &mut outcome)?,

@@ -47,9 +47,20 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process has it, or had it since this store was opened and
-    /// changed the table; [`Kind::Unsupported`] for a session of a newer version; the errors of the
+    /// changed the table or upgraded the store; [`Kind::Unsupported`] for a session of a newer version; the errors of the
     /// members, when too few take it.
     pub fn claim(&self) -> Result<Claim> {
+        let claim = self.claim_to_upgrade()?;
+        // A label or a key of the old format would replace one of the new.
+        self.refuse_upgrade()?;
+        Ok(claim)
+    }
+
+    /// [`claim`](Self::claim) for an upgrade, which also continues an interrupted one.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub(crate) fn claim_to_upgrade(&self) -> Result<Claim> {
         let session = Session {
             store: self.config.store,
             id: SessionId(self.new_name()?),

@@ -532,3 +532,15 @@ fn a_mark_that_was_put_during_a_repair_with_replacement_is_on_the_new_member() {
     ];
     holds(5029017, shape(2, 1, true), scenes);
 }
+
+/// A process that opened the store before an upgrade added a member after it, and wrote labels without a
+/// MAC on all members: the store did not open, and no verb repaired it.
+#[test]
+fn a_member_is_not_added_in_the_old_format_after_an_upgrade() {
+    let acts = [
+        act(Verb::Upgrade, 12787573597982892644, 0),
+        act(Verb::MemberAdd, 2494148328468552500, 356),
+    ];
+    let shape = Shape { origin: Origin::Old, ..shape(3, 1, true) };
+    holds(6002322, shape, vec![Scene { killed: 1, ..scene(Trouble::Nothing, &acts) }]);
+}

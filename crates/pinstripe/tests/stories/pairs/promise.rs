@@ -167,7 +167,7 @@ impl Facts<'_> {
     fn may_all_have_left(&self) -> bool {
         let acts = self.scene.acts.iter();
         let left = acts.filter(|act| act.verb == Verb::ReplaceLiving).count();
-        left > 0 && left + self.absent >= self.members
+        left > 0 && left + self.unfit() >= self.members
     }
 
     fn is_dead_there(&self) -> bool {
