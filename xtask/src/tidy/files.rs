@@ -12,6 +12,7 @@ pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     for file in files {
         banned_texts(file, &mut findings);
         examples(file, &mut findings);
+        ignored_tests(file, &mut findings);
     }
     for file in scanned {
         sizes(file, &mut findings);
@@ -56,6 +57,20 @@ fn examples(file: &File, findings: &mut Vec<Finding>) {
         is_open = !is_open;
         if is_open && fence != "text" {
             let what = "a block in documentation is ```text: make a test of code".to_owned();
+            findings.push(Finding::new(&file.path, number + 1, what));
+        }
+    }
+}
+
+/// A test is in one of the two lists of the test command: an ignored one is in that of `--all`.
+fn ignored_tests(file: &File, findings: &mut Vec<Finding>) {
+    if !file.path.ends_with(".rs") {
+        return;
+    }
+    for (number, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        if line.starts_with("#[ignore") && !line.starts_with(rules::IGNORED_TEST) {
+            let what = format!("an ignored test has the reason {}REASON\"]", rules::IGNORED_TEST);
             findings.push(Finding::new(&file.path, number + 1, what));
         }
     }
@@ -184,6 +199,14 @@ mod tests {
         let found = found(CORE_FILE, text);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("mod.rs:5: "), "{found:?}");
+    }
+
+    #[test]
+    fn an_ignored_test_is_one_of_the_long_list() {
+        let text = "#[test]\n#[ignore = \"with --all: it boots\"]\nfn a() {}\n    #[ignore]\n";
+        let found = found("crates/pinstripe/tests/it/a.rs", text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("a.rs:4: "), "{found:?}");
     }
 
     #[test]

@@ -425,6 +425,9 @@ pub const FILE_LINES: Limit = Limit { warn: 400, fail: 600 };
 /// Lines of a function, tests not counted.
 pub const FUNCTION_LINES: Limit = Limit { warn: 70, fail: 100 };
 
+/// The beginning of the attribute of a test that `cargo xtask test --all` runs, and the gate does not.
+pub const IGNORED_TEST: &str = "#[ignore = \"with --all: ";
+
 /// Names that no function may have.
 pub const NO_NAMES: &[&str] = &["expect", "unwrap"];
 

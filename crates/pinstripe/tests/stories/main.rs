@@ -57,7 +57,7 @@ fn await_tick() {
     std::thread::sleep(std::time::Duration::from_millis(25));
 }
 
-/// Seeds of the test command.
+/// Seeds of `cargo xtask test --all`, of which the gate plays a third.
 const SEEDS: std::ops::Range<u64> = 0..25;
 
 #[test]

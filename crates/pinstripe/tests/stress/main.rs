@@ -38,7 +38,7 @@ mod support;
 
 use pinstripe_testing::await_tick;
 
-/// Seeds of the test command.
+/// Seeds of `cargo xtask test --all`, of which the gate plays a third.
 const SEEDS: std::ops::Range<u64> = 0..6;
 
 #[test]
