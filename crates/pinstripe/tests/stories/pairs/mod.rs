@@ -87,6 +87,7 @@ pub fn play(story: &Story, keeps: bool) -> Played {
     TOLD.call_once(|| {
         clock::be_told_by(calls::now);
         meta::be_told_by(told);
+        pinstripe_sim::tick::sleep_for_ticks();
     });
     let place = place.get_or_insert_with(take_place);
     Trace::begin(false);
