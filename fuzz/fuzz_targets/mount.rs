@@ -4,11 +4,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-
-#[allow(dead_code, reason = "the tests of the library use the rest")]
-#[path = "../../crates/pinstripe/tests/it/hostile.rs"]
-mod hostile;
-#[path = "../../crates/pinstripe/tests/it/made_up.rs"]
-mod made_up;
+use pinstripe_sim::made_up;
 
 fuzz_target!(|tree: made_up::MadeUpTree| made_up::show(&tree));

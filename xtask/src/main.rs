@@ -21,7 +21,8 @@ const USAGE: &str = "\
 The chores of this repository.
 
 usage:
-  cargo xtask test                 format, clippy, tidy, licences and every test
+  cargo xtask test                 format, clippy, tidy, licences and the tests that must pass before a merge
+  cargo xtask test --all           the same, the long tests too, and more seeds
   cargo xtask test --quick         format, clippy, tidy and unit tests: the inner loop
   cargo xtask tidy                 the house rules that no compiler checks
   cargo xtask tidy --words [NAME]  lines with odd words, of each crate and page or of one; also

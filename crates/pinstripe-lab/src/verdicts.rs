@@ -51,8 +51,11 @@ fn compare(one: &Area, other: &Area, seed: u64) -> Verdict {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo xtask soak lab"]
 fn of_a_hundred_equal_pairs_five_at_most_are_called_different() {
+    const TEST: &str = "verdicts::of_a_hundred_equal_pairs_five_at_most_are_called_different";
+    if !pinstripe_testing::is_soaked(TEST, "lab") {
+        return;
+    }
     let (one, other) = (delayed(2000), delayed(2000));
     let differs = |seed: &u64| {
         matches!(compare(&one, &other, *seed).finding, Finding::Faster | Finding::Slower)
@@ -64,8 +67,11 @@ fn of_a_hundred_equal_pairs_five_at_most_are_called_different() {
 
 /// Three in a hundred is what the lab calls as good: it need not be found, but never the other way round.
 #[test]
-#[ignore = "takes minutes: cargo xtask soak lab"]
 fn slowdowns_of_a_tenth_and_more_are_found_again_and_again() {
+    const TEST: &str = "verdicts::slowdowns_of_a_tenth_and_more_are_found_again_and_again";
+    if !pinstripe_testing::is_soaked(TEST, "lab") {
+        return;
+    }
     for (percent, least) in [(3, 0), (10, 45), (30, 50)] {
         let (slow, usual) = (delayed(2000 + 20 * percent), delayed(2000));
         let findings: Vec<_> = (0..50).map(|seed| compare(&slow, &usual, seed).finding).collect();

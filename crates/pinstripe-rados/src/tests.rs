@@ -59,6 +59,7 @@ impl Drop for OwnPool {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn a_full_pool_says_so_and_objects_can_still_be_removed() {
     let Some(conf) = conf("a_full_pool_says_so") else { return };
     let own = OwnPool::new(conf.clone(), format!("full.{}", std::process::id()));
@@ -88,7 +89,7 @@ fn has_library(test: &str) -> bool {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.kind(), Kind::Unsupported);
-            pinstripe_testing::skipped(test, &error.to_string());
+            pinstripe_testing::not_installed(test, "librados");
             false
         }
     }
@@ -126,6 +127,7 @@ fn a_configuration_that_is_not_there_and_one_of_nobody_end_in_time() {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn objects_are_written_read_and_removed() {
     let Some(pool) = pool("objects_are_written_read_and_removed") else { return };
     let content: Vec<u8> = (0..5_000_000u32).map(|at| ((at * 31) >> 5) as u8).collect();
@@ -154,6 +156,7 @@ fn pool_of(pool: &Pool, name: &str) -> Option<Kind> {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn of_several_who_make_an_object_one_succeeds() {
     let Some(pool) = pool("of_several_who_make_an_object_one_succeeds") else { return };
     let pool = Arc::new(pool);
@@ -261,6 +264,7 @@ impl Member for Emptied {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn a_member_in_a_pool_keeps_the_rules_of_the_seam() {
     let Some(pool) = pool("a_member_in_a_pool_keeps_the_rules") else { return };
     let next = AtomicU32::new(0);
@@ -272,6 +276,7 @@ fn a_member_in_a_pool_keeps_the_rules_of_the_seam() {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn a_namespace_that_has_something_is_refused() {
     let Some(pool) = pool("a_namespace_that_has_something_is_refused") else { return };
     let emptied = Emptied::new(pool.cluster(), &format!("taken.{}", std::process::id()));
@@ -282,6 +287,7 @@ fn a_namespace_that_has_something_is_refused() {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn long_extents_are_written_in_parts_and_leave_none_behind() {
     let Some(pool) = pool("long_extents_are_written_in_parts") else { return };
     let namespace = format!("long.{}", std::process::id());

@@ -6,9 +6,6 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a program of its own")]
 
-#[path = "../tests/frozen/manifest.rs"]
-mod manifest;
-
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
@@ -23,6 +20,7 @@ use pinstripe_io::fault::Plan;
 use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::format::label::{Chunker, Encryption, Padding};
 use pinstripe_member::format::session::Work;
+use pinstripe_sim::manifest;
 use pinstripe_stripe::seal::{Credential, NewSlot};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 

@@ -9,7 +9,7 @@ pub fn run() -> Result<bool> {
     let holds = |filter: &str| {
         let mut test = cargo();
         test.args(["test", "--release", "--package", "pinstripe-lab", "--lib", filter]);
-        test.args(["--", "--ignored", "--nocapture", "--test-threads=1"]);
+        test.args(["--", "--nocapture", "--test-threads=1"]).env("PINSTRIPE_SOAK_LAB", "1");
         succeeds(test.current_dir(&root))
     };
     // Simulated races first: they need no device.

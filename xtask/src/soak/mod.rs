@@ -12,12 +12,12 @@
 //! `cargo xtask soak executions [--count N] [--dir DIR]` judges executions of one command on this
 //! disk, which are all equal: six minutes. `cargo xtask soak tune [--pairs N] [--dir DIR] [--knobs
 //! FILE] [--source TREE]` runs `lab tune`, and jobs with and without its advice. `cargo xtask soak
-//! whole` runs all of the tests that the test command runs in part: a fault at each step instead of
-//! every fifth or third, and four times the seeds and cases. `cargo xtask soak loom` tries the
+//! whole` runs all of the tests that `cargo xtask test --all` runs in part: a fault at each step
+//! instead of every fifth or third, and four times the seeds and cases. `cargo xtask soak loom` tries the
 //! orders of the threads of the recorder's ring and of the pool of workers.
 //!
-//! The test command runs the first six seeds of the stress test; this runs as many as there is time
-//! for. A seed that fails is named with its story and a shorter one that fails too.
+//! `cargo xtask test --all` runs the first six seeds of the stress test; this runs as many as there is
+//! time for. A seed that fails is named with its story and a shorter one that fails too.
 
 mod executions;
 mod lab;
@@ -76,7 +76,7 @@ fn seeds(args: &[String]) -> Result<bool> {
     succeeds(test.current_dir(root_folder()?))
 }
 
-/// The crates whose tests take a share of their steps, seeds or cases in the test command.
+/// The crates whose tests take a share of their steps, seeds or cases in `cargo xtask test --all`.
 const SHARED_OUT: [&str; 4] =
     ["pinstripe", "pinstripe-array", "pinstripe-bucket", "pinstripe-prefetch"];
 
@@ -85,7 +85,7 @@ fn whole() -> Result<bool> {
     let mut test = cargo();
     test.args(["test", "--no-fail-fast"]);
     SHARED_OUT.iter().for_each(|crate_| _ = test.args(["--package", crate_]));
-    test.env("PINSTRIPE_WHOLE", "1");
+    test.args(["--", "--include-ignored"]).env("PINSTRIPE_WHOLE", "1");
     succeeds(test.current_dir(root_folder()?))
 }
 
@@ -98,7 +98,7 @@ fn buckets(args: &[String]) -> Result<bool> {
     };
     let mut test = cargo();
     test.args(["test", "--package", "pinstripe-cli", "--test", "cli", "--", "--nocapture"]);
-    test.arg("buckets_soak::").env("PINSTRIPE_SOAK_SECONDS", seconds);
+    test.args(["--include-ignored", "buckets_soak::"]).env("PINSTRIPE_SOAK_SECONDS", seconds);
     succeeds(test.current_dir(root_folder()?))
 }
 
@@ -121,7 +121,8 @@ fn record(args: &[String]) -> Result<bool> {
     println!("takes with seeds {from} to {}", to - 1);
     let run = |package: &[&str], tests: &[&str]| {
         let mut test = cargo();
-        test.args(["test", "--package"]).args(package).args(["--", "--nocapture"]).args(tests);
+        test.args(["test", "--package"]).args(package).args(["--", "--nocapture"]);
+        test.arg("--include-ignored").args(tests);
         test.env("PINSTRIPE_RECORD_SEEDS", format!("{from}..{to}"));
         succeeds(test.current_dir(root_folder()?))
     };

@@ -13,8 +13,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::Scope;
 use super::jobs::Job;
 use super::scratch::Scratch;
+use super::tally::Lists;
 use crate::workspace::{Result, cargo, root_folder, works};
 
 /// libtest reports how long each test took under an option that it calls unstable.
@@ -24,7 +26,17 @@ const ALLOWS_UNSTABLE: &str = "RUSTC_BOOTSTRAP";
 
 /// The binaries whose tests wait for processes, servers and clocks more than they compute: twice as
 /// many of them run at once as there are processors.
-const MOSTLY_WAIT: &[&str] = &["pinstripe-cli: test cli", "pinstripe-record: lib pinstripe_record"];
+const MOSTLY_WAIT: &[&str] = &[
+    "pinstripe: test it",
+    "pinstripe-bucket: test bucket",
+    "pinstripe-cli: test cli",
+    "pinstripe-record: lib pinstripe_record",
+];
+
+/// The tests of the benches, which are all in the list of `--all`.
+const BENCHES: &str = "pinstripe-lab: bin pinstripe-bench";
+/// Has simulators play more seeds (`pinstripe_testing`).
+const MORE_SEEDS: &str = "PINSTRIPE_ALL";
 
 /// The tests that boot a kernel: `cargo xtask md-oracle` runs them. Here they are linted only.
 const BOOTS: &str = "md_oracle";
@@ -58,14 +70,17 @@ pub(super) fn linter() -> Option<PathBuf> {
         .find(|it| works(Command::new(it).arg("--version")))
 }
 
-/// Builds all test binaries; with `is_quick` only those of libraries and programs.
-pub(super) fn build(features: &[String], linter: Option<&Path>, is_quick: bool) -> Result<Built> {
+/// Builds all test binaries of a scope: only those of libraries and programs for the inner loop.
+pub(super) fn build(features: &[String], linter: Option<&Path>, scope: Scope) -> Result<Built> {
     let mut command = tests(features, linter)?;
     command.args(["--no-run", "--message-format=json"]);
-    if is_quick {
-        command.args(["--lib", "--bins"]);
-    } else {
-        command.args(["--features", BOOTS_FEATURE]);
+    command.args(["--lib", "--bins"]);
+    if scope != Scope::Quick {
+        command.args(["--tests", "--features", BOOTS_FEATURE]);
+    }
+    if scope == Scope::All {
+        // No test needs them: they have to compile.
+        command.arg("--examples");
     }
     let mut running = command
         .stdout(Stdio::piped())
@@ -126,8 +141,21 @@ impl Binary {
         })
     }
 
+    /// Counts its tests.
+    pub fn count(&self, lists: &mut Lists) {
+        let count = |args: &[&str]| {
+            let output = Command::new(&self.path).arg("--list").args(args).output();
+            let text = output.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
+            text.map_or(0, |it| it.lines().filter(|line| line.ends_with(": test")).count())
+        };
+        let tests = count(&[]);
+        let ignored = if self.name == BENCHES { tests } else { count(&["--ignored"]) };
+        lists.gate += tests - ignored;
+        lists.all += ignored;
+    }
+
     /// The run of its tests.
-    pub fn job(&self, scratch: &Scratch) -> Job {
+    pub fn job(&self, scratch: &Scratch, scope: Scope) -> Job {
         let mut command = Command::new(&self.path);
         command.env("CARGO_MANIFEST_DIR", &self.folder).current_dir(&self.folder);
         let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
@@ -137,6 +165,9 @@ impl Binary {
         if MOSTLY_WAIT.contains(&&*self.name) {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             command.arg(format!("--test-threads={}", 2 * processors));
+        }
+        if scope == Scope::All {
+            command.arg("--include-ignored").env(MORE_SEEDS, "1");
         }
         let mut timed = Command::new(&self.path);
         if works(timed.arg("--list").args(TIMED).env(ALLOWS_UNSTABLE, "1")) {

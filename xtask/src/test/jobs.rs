@@ -25,13 +25,13 @@ const LONGEST: &[&str] = &[
     "pinstripe-cli: test cli",
     "pinstripe: test it",
     "pinstripe-lab: lib pinstripe_lab",
-    "pinstripe-array: lib pinstripe_array",
-    "pinstripe-bucket: test bucket",
     "pinstripe-lab: bin pinstripe-bench",
+    "pinstripe-record: lib pinstripe_record",
+    "pinstripe-bucket: test bucket",
+    "pinstripe: test stories",
+    "pinstripe-array: lib pinstripe_array",
     "pinstripe: test stress",
     "pinstripe: lib pinstripe",
-    "pinstripe-record: lib pinstripe_record",
-    "pinstripe-array: test sim",
 ];
 
 /// A program whose output is that of libtest.

@@ -1,4 +1,10 @@
-//! `cargo xtask test`: every check and every test, one summary, nothing skipped in silence.
+//! `cargo xtask test`: the checks and tests that must pass before a merge (the gate), one summary,
+//! nothing skipped in silence. `cargo xtask test --all` also runs the tests that take long or need
+//! large programs, and plays more seeds.
+//!
+//! Each test is in exactly one list: `#[ignore = "with --all: REASON"]` puts it in that of `--all`
+//! (`tidy` refuses other reasons), and all others are in that of the gate. The tests of the benches
+//! are in the list of `--all`: the gate does not build them.
 //!
 //! A test that cannot run where it is (no root, no xattrs, no liblzo2) says so and returns. It
 //! prints `skipped: NAME: REASON`, to be seen when it is run alone, and appends `NAME: REASON` to
@@ -6,9 +12,9 @@
 //! (`pinstripe_testing::skipped`).
 //!
 //! libtest counts such a test as passed; the summary moves it to the skipped ones. Before it stand
-//! the times of the build, of all tests, of each test binary (two run at once), and of the slowest
-//! tests. The last line is always
-//! `N passed, N failed, N skipped`.
+//! the times of the build, of all tests, of each test binary (two run at once), of the slowest
+//! tests, and the sizes of both lists. The last line always begins with
+//! `N passed, N failed, N skipped`; the gate adds `, N for --all`.
 
 mod binaries;
 mod jobs;
@@ -17,6 +23,7 @@ mod tally;
 mod times;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use self::jobs::Job;
@@ -46,52 +53,69 @@ const ORACLES: [Oracle; 2] = [
     Oracle { library: "lzo2", package: "liblzo2-dev", feature: "lzo-oracle" },
     Oracle { library: "snappy", package: "libsnappy-dev", feature: "snappy-oracle" },
 ];
-/// The feature behind which the developers' benches are: their tests are run, too.
+/// The feature behind which the developers' benches are: `--all` runs their tests.
 const BENCHES: &str = "pinstripe-lab/bench";
+/// The folder of the benches.
+const BENCHES_FOLDER: &str = "crates/pinstripe-lab/bench";
 /// The crate that has these tests.
 const ORACLE_CRATE: &str = "pinstripe-split";
-/// Debian packages whose programs tests use.
+/// Debian packages whose programs tests of the gate use.
 const PROGRAMS: &[&str] = &[
     "acl",
     "attr",
     "bindfs",
-    "btrfs-progs",
-    "chromium",
     "curl",
-    "dbench",
-    "dosfstools",
     "e2fsprogs",
     "ffmpeg",
     "fio",
     "flac",
+    "libnbd-bin",
+    "librados2",
+    "openssl",
+    "rsync",
+    "sox",
+];
+/// Those that only tests of `--all` use: they take minutes to install.
+const PROGRAMS_OF_ALL: &[&str] = &[
+    "btrfs-progs",
+    "chromium",
+    "dbench",
+    "dosfstools",
+    "gdb",
     "gstreamer1.0-plugins-base",
     "gstreamer1.0-plugins-good",
     "gstreamer1.0-tools",
     "jackd2",
     "libasound2-plugins",
-    "libnbd-bin",
-    "librados2",
-    "openssl",
     "qemu-utils",
-    "rsync",
-    "sox",
     "xfsprogs",
 ];
 
-/// Runs everything, or with `--quick` what belongs to the inner loop: formatting, lints, tidy and
-/// unit tests. False when something failed.
+/// How much is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Scope {
+    /// The inner loop: formatting, lints, tidy and unit tests.
+    Quick,
+    /// Checks and tests that must pass before a merge.
+    Gate,
+    /// The gate, and the tests that are ignored there, with more seeds.
+    All,
+}
+
+/// Runs the gate, or what an option names. False when something failed.
 pub fn run(args: &[String]) -> Result<bool> {
-    let is_quick = match args {
-        [] => false,
-        [word] if word == "--quick" => true,
-        _ => return Err(format!("--quick is known here, not '{}'", args.join(" "))),
+    let scope = match args {
+        [] => Scope::Gate,
+        [word] if word == "--quick" => Scope::Quick,
+        [word] if word == "--all" => Scope::All,
+        _ => return Err(format!("--quick and --all are known here, not '{}'", args.join(" "))),
     };
     let workspace = Workspace::load()?;
     let (mut tally, mut times) = (Tally::default(), Times::default());
     times.of("formatting", || formatting(&mut tally));
     step("tidy");
     tally.check("tidy", tidy::run());
-    let oracles = if is_quick {
+    let oracles = if scope == Scope::Quick {
         ORACLES.iter().filter(|it| links(it.library)).collect()
     } else {
         step("licences");
@@ -101,15 +125,20 @@ pub fn run(args: &[String]) -> Result<bool> {
         step("packages");
         times.of("packages of libraries", || install_libraries(&mut tally))
     };
-    let features = oracle_features(&workspace, &oracles, &mut tally);
-    if let Err(error) = run_tests(&workspace, &features, is_quick, &mut times, &mut tally) {
+    let mut features = oracle_features(&workspace, &oracles, &mut tally);
+    match scope {
+        Scope::Quick => {}
+        Scope::Gate => tally.lists.all += tests_in(&workspace.root.join(BENCHES_FOLDER))?,
+        Scope::All => features.push(BENCHES.to_owned()),
+    }
+    if let Err(error) = run_tests(&workspace, &features, scope, &mut times, &mut tally) {
         tally.failed.push(error);
     }
     if std::env::var_os("CI").is_some_and(|it| it == "true") {
         tally.refuse_not_installed();
     }
     times.print();
-    tally.print();
+    tally.print(scope);
     Ok(tally.failed.is_empty())
 }
 
@@ -157,7 +186,7 @@ fn links(library: &str) -> bool {
 /// The features of ours that need a C library which is there; those that are absent are counted.
 fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally) -> Vec<String> {
     let crate_ = workspace.member(ORACLE_CRATE);
-    let mut features = vec![BENCHES.to_owned()];
+    let mut features = Vec::new();
     for Oracle { library, feature, .. } in oracles {
         if crate_.is_some_and(|(_, crate_)| crate_.features.contains(*feature)) {
             features.push(format!("{ORACLE_CRATE}/{feature}"));
@@ -169,12 +198,39 @@ fn oracle_features(workspace: &Workspace, oracles: &[&Oracle], tally: &mut Tally
     features
 }
 
+/// The tests in the Rust files of a folder that is not built.
+fn tests_in(folder: &Path) -> Result<usize> {
+    let told = |error| format!("cannot read {}: {error}", folder.display());
+    let mut count = 0;
+    for entry in fs::read_dir(folder).map_err(told)? {
+        let path = entry.map_err(told)?.path();
+        if path.is_dir() {
+            count += tests_in(&path)?;
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            let text = fs::read_to_string(&path).map_err(told)?;
+            count += text.lines().filter(|line| line.trim() == "#[test]").count();
+        }
+    }
+    Ok(count)
+}
+
+/// Installs what the tests of a scope start, where that is possible.
+fn install_programs(scope: Scope) {
+    let programs = match scope {
+        Scope::Quick => return,
+        Scope::Gate => PROGRAMS.to_vec(),
+        Scope::All => [PROGRAMS, PROGRAMS_OF_ALL].concat(),
+    };
+    packages::install(&programs);
+    packages::install_s3_server();
+}
+
 /// Builds the tests and runs the binaries. What documentation shows is text (a rule of `tidy`): it
 /// has no examples to run.
 fn run_tests(
     workspace: &Workspace,
     features: &[String],
-    is_quick: bool,
+    scope: Scope,
     times: &mut Times,
     tally: &mut Tally,
 ) -> Result<()> {
@@ -188,11 +244,9 @@ fn run_tests(
         has_component("clippy", || binaries::linter().is_some()).then(binaries::linter).flatten();
     let linter = linter.as_deref();
     let built = times.of("build of the tests, and lints", || {
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                (!is_quick).then(|| (packages::install(PROGRAMS), packages::install_s3_server()))
-            });
-            binaries::build(features, linter, is_quick)
+        std::thread::scope(|threads| {
+            threads.spawn(|| install_programs(scope));
+            binaries::build(features, linter, scope)
         })
     })?;
     match linter {
@@ -201,7 +255,8 @@ fn run_tests(
     }
     let scratch = Scratch::new();
     println!("{}", scratch.told());
-    let jobs: Vec<Job> = built.binaries.iter().map(|it| it.job(&scratch)).collect();
+    let jobs: Vec<Job> = built.binaries.iter().map(|it| it.job(&scratch, scope)).collect();
+    built.binaries.iter().for_each(|it| it.count(&mut tally.lists));
     times
         .of("all tests", || jobs::run(jobs, &log, &folder, tally))
         .into_iter()

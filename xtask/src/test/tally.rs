@@ -1,12 +1,25 @@
 //! The count of checks and tests, taken from their output.
 
+use super::Scope;
 use crate::workspace::Result;
 
 /// The end of the reason of a test that an installation would cure (`pinstripe_testing`).
 const NOT_INSTALLED: &str = " is not installed";
 
+/// The beginning of the reason of a test that `--all` runs, and the gate does not.
+const FOR_ALL: &str = "with --all: ";
+
 /// Tests that are named with the time that they took.
 const SLOWEST: usize = 20;
+
+/// How many tests are in each list.
+#[derive(Default, Debug, PartialEq)]
+pub(super) struct Lists {
+    /// Tests of the gate.
+    pub gate: usize,
+    /// Tests that `--all` alone runs.
+    pub all: usize,
+}
 
 /// The outcome of the checks and tests so far.
 #[derive(Default, Debug, PartialEq)]
@@ -14,6 +27,7 @@ pub(super) struct Tally {
     pub passed: usize,
     pub failed: Vec<String>,
     pub skipped: Vec<String>,
+    pub lists: Lists,
     /// Seconds that each test took, and its name.
     pub took: Vec<(f64, String)>,
 }
@@ -39,7 +53,9 @@ impl Tally {
             } else if let Some(reason) = fate.strip_prefix("ignored") {
                 let reason = reason.trim_start_matches(", ");
                 let reason = if reason.is_empty() { "marked as ignored" } else { reason };
-                self.skipped.push(format!("{name}: {reason}"));
+                if !reason.starts_with(FOR_ALL) {
+                    self.skipped.push(format!("{name}: {reason}"));
+                }
             }
         }
     }
@@ -60,7 +76,7 @@ impl Tally {
         self.skipped.extend(lines.into_iter().map(str::to_owned));
     }
 
-    pub fn print(&self) {
+    pub fn print(&self, scope: Scope) {
         let mut took: Vec<_> = self.took.iter().collect();
         took.sort_by(|one, other| other.0.total_cmp(&one.0));
         println!("\nseconds of the slowest tests:");
@@ -69,7 +85,10 @@ impl Tally {
         self.skipped.iter().for_each(|skipped| println!("skipped: {skipped}"));
         self.failed.iter().for_each(|failed| println!("failed: {failed}"));
         let (failed, skipped) = (self.failed.len(), self.skipped.len());
-        println!("{} passed, {failed} failed, {skipped} skipped", self.passed);
+        let Lists { gate, all } = self.lists;
+        println!("lists: {gate} tests of the gate, {all} of --all");
+        let left = if scope == Scope::All { String::new() } else { format!(", {all} for --all") };
+        println!("{} passed, {failed} failed, {skipped} skipped{left}", self.passed);
     }
 }
 
@@ -115,6 +134,7 @@ mod tests {
             "test units::tests::sizes ... ok",
             "test walk::tests::acl ... ignored, needs a file system with ACLs",
             "test slow ... ignored",
+            "test browser ... ignored, with --all: it starts a browser <0.000s>",
             "test codec::tests::lzo ... FAILED",
             "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; \
              finished in 0.01s",

@@ -12,6 +12,7 @@ pub fn check(files: &[File], scanned: &[Scanned]) -> Vec<Finding> {
     for file in files {
         banned_texts(file, &mut findings);
         examples(file, &mut findings);
+        attributes_of_tests(file, &mut findings);
     }
     for file in scanned {
         sizes(file, &mut findings);
@@ -56,6 +57,25 @@ fn examples(file: &File, findings: &mut Vec<Finding>) {
         is_open = !is_open;
         if is_open && fence != "text" {
             let what = "a block in documentation is ```text: make a test of code".to_owned();
+            findings.push(Finding::new(&file.path, number + 1, what));
+        }
+    }
+}
+
+/// A test is in one of the two lists of the test command: an ignored one is in that of `--all`. No
+/// module is compiled from the folder of other tests.
+fn attributes_of_tests(file: &File, findings: &mut Vec<Finding>) {
+    if !file.path.ends_with(".rs") {
+        return;
+    }
+    for (number, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        if line.starts_with("#[ignore") && !line.starts_with(rules::IGNORED_TEST) {
+            let what = format!("an ignored test has the reason {}REASON\"]", rules::IGNORED_TEST);
+            findings.push(Finding::new(&file.path, number + 1, what));
+        }
+        if line.starts_with(rules::PATH_ELSEWHERE) {
+            let what = "a module of another folder: make it one of pinstripe-testing or -sim";
             findings.push(Finding::new(&file.path, number + 1, what));
         }
     }
@@ -184,6 +204,22 @@ mod tests {
         let found = found(CORE_FILE, text);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("mod.rs:5: "), "{found:?}");
+    }
+
+    #[test]
+    fn an_ignored_test_is_one_of_the_long_list() {
+        let text = "#[test]\n#[ignore = \"with --all: it boots\"]\nfn a() {}\n    #[ignore]\n";
+        let found = found("crates/pinstripe/tests/it/a.rs", text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("a.rs:4: "), "{found:?}");
+    }
+
+    #[test]
+    fn a_module_is_not_compiled_from_another_folder() {
+        let text = "#[path = \"own.rs\"]\nmod a;\n#[path = \"../it/look.rs\"]\nmod look;\n";
+        let found = found("crates/pinstripe/tests/it/a.rs", text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("a.rs:3: "), "{found:?}");
     }
 
     #[test]

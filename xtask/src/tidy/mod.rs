@@ -158,6 +158,7 @@ fn scan(files: &[File]) -> Vec<Scanned> {
         let folders = ["tests", "benches", "examples", "fuzz"];
         path.ends_with(".rs")
             && !path.ends_with("/tests.rs")
+            && !rules::CRATES_OF_TESTS.iter().any(|it| path.starts_with(it))
             && !path.split('/').any(|part| folders.contains(&part))
     };
     let mut scanned: Vec<Scanned> = files
@@ -212,6 +213,7 @@ mod tests {
             file("c/src/walk/made_up.rs", ""),
             file("c/src/walk/tests.rs", ""),
             file("c/tests/it.rs", ""),
+            file("crates/pinstripe-sim/src/world.rs", ""),
             file("c/src/notes.md", ""),
         ];
         let kept: Vec<String> = scan(&files).into_iter().map(|file| file.path).collect();

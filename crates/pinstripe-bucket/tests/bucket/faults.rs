@@ -100,6 +100,7 @@ fn a_conflict_is_not_taken_for_an_object() {
 }
 
 #[test]
+#[ignore = "with --all: it waits for 6 s"]
 fn a_key_that_exists_and_cannot_be_read_is_named_with_what_to_do() {
     let Some(site) = Site::new("a_key_that_exists_and_cannot_be_read_is_named") else { return };
     let member = site.member();

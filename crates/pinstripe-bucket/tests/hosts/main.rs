@@ -15,33 +15,11 @@ mod probe;
 mod story;
 mod world;
 
-// The schedule, the dice, the source trees: shared with the tests of the store.
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../../../pinstripe/tests/stories/calls.rs"]
-mod calls;
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../../../pinstripe/tests/it/look.rs"]
-mod look;
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../../../pinstripe/tests/stress/operation.rs"]
-mod operation;
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../../../pinstripe/tests/stories/schedule.rs"]
-mod schedule;
-#[path = "../../../pinstripe/tests/stress/source.rs"]
-mod source;
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../../../pinstripe/tests/it/support.rs"]
-mod support;
+use pinstripe_schedule::{calls, schedule};
+use pinstripe_sim::{look, operation, source, support};
 
-/// Waits until what was changed before is older than what the clock tells: of the story, so this
-/// takes no time.
-fn await_tick() {
-    std::thread::sleep(std::time::Duration::from_millis(25));
-}
-
-/// Seeds of the test command.
-const SEEDS: std::ops::Range<u64> = 0..18;
+/// Seeds of `cargo xtask test --all`, of which the gate plays a third.
+const SEEDS: std::ops::Range<u64> = 0..21;
 
 #[test]
 fn no_story_of_many_hosts_loses_a_byte() {

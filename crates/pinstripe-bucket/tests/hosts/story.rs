@@ -141,6 +141,7 @@ pub fn play(seed: u64) -> Played {
     TOLD.call_once(|| {
         clock::be_told_by(calls::now);
         meta::be_told_by(told);
+        pinstripe_sim::tick::sleep_for_ticks();
     });
     let (story, place) = (Story::new(seed), place(seed));
     let _ = fs::remove_dir_all(&place);

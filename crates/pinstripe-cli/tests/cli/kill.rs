@@ -67,6 +67,7 @@ fn assert_nothing_lost(stand: &Stand) {
 }
 
 #[test]
+#[ignore = "with --all: it takes 15 s"]
 fn a_killed_backup_leaves_every_finished_snapshot_whole() {
     let stand = Stand::with_store();
     fs::remove_dir_all(stand.path("src")).unwrap();
@@ -135,6 +136,7 @@ fn restored(stand: &Stand) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
+#[ignore = "with --all: it takes 10 s"]
 fn a_killed_restore_is_known_and_what_is_whole_in_it_too() {
     let stand = Stand::with_store();
     fs::remove_dir_all(stand.path("src/sub")).unwrap();

@@ -151,6 +151,7 @@ fn a_broken_config_file_stops_whoever_might_take_knobs_by_it() {
 }
 
 #[test]
+#[ignore = "with --all: it measures for 26 s"]
 fn disks_are_measured_and_what_to_set_is_written_down() {
     let stand = stand();
     fs::create_dir(stand.path("one")).unwrap();
@@ -219,6 +220,7 @@ fn an_interrupt_of_tune_keeps_results_and_writes_no_knobs() {
 }
 
 #[test]
+#[ignore = "with --all: it measures for 22 s"]
 fn a_quick_look_ends_with_a_page() {
     let stand = stand();
     let ran = stand.run("lab quick {} --time 1 --total-size 8M --out {}/page.html --json");

@@ -474,6 +474,7 @@ fn every_case_is_run_by_its_own_options_beside_those_of_the_program() {
 }
 
 #[test]
+#[ignore = "with --all: it measures for 11 s"]
 fn cases_without_tables_are_measured_again_as_well() {
     const LINES: [&str; 4] = [
         "fileio --dir a --dir b --files 2 --total-size 64K --run-time 0.01 --sync-every 7 --rate 900",

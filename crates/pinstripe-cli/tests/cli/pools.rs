@@ -87,6 +87,7 @@ fn ran(command: &mut Command) -> Ran {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn every_verb_works_on_one_pool() {
     let Some(pooled) = Pooled::new("verbs") else { return };
     pooled.ends(0, &format!("init --member {} --key-file key", pooled.place("host")));
@@ -117,6 +118,7 @@ fn every_verb_works_on_one_pool() {
 }
 
 #[test]
+#[ignore = "with --all: it needs a Ceph"]
 fn pools_and_a_directory_stand_in_for_each_other() {
     let Some(pooled) = Pooled::new("mixed") else { return };
     let [one, two, three] = ["one", "two", "three"].map(|namespace| pooled.place(namespace));
@@ -156,6 +158,7 @@ fn pools_and_a_directory_stand_in_for_each_other() {
 
 /// librados is all that it takes; without it the error is another one.
 #[test]
+#[ignore = "with --all: it waits for 12 s"]
 fn a_cluster_that_does_not_answer_is_said_and_not_waited_for() {
     let stand = Stand::new();
     stand.make_tree();

@@ -17,6 +17,7 @@ fn mkfifo(stand: &Stand) {
 const OF_FIFO: &str = "pcm:fifo,rate=48000,channels=2,format=s16";
 
 #[test]
+#[ignore = "with --all: it waits for 7 s"]
 fn a_fifo_that_nobody_writes_is_waited_for_with_a_word_and_an_interrupt_ends_it() {
     let stand = Stand::new();
     mkfifo(&stand);

@@ -73,6 +73,7 @@ fn every_verb_ends_with_one_member_of_four_that_never_answers() {
 }
 
 #[test]
+#[ignore = "with --all: it waits for 10 s"]
 fn a_member_that_falls_silent_amid_a_verb_is_one_that_fails() {
     const GROUPS: [&[(&str, &str, i32)]; 6] = [
         &[

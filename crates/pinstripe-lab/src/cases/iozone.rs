@@ -147,6 +147,7 @@ mod tests {
     use crate::cases::tests::{assert_accessed, measured};
 
     #[test]
+    #[ignore = "with --all: it measures for 7 s"]
     fn every_test_moves_the_file_once_and_nothing_is_left_behind() {
         for more in [
             vec![],

@@ -336,8 +336,11 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "takes minutes: cargo xtask soak lab"]
     fn of_many_races_of_equal_variants_one_in_a_hundred_drops_one() {
+        const TEST: &str = "of_many_races_of_equal_variants_one_in_a_hundred_drops_one";
+        if !pinstripe_testing::is_soaked(TEST, "lab") {
+            return;
+        }
         for (variants, noise) in
             [(2, 0.05), (2, 0.15), (2, 0.30), (4, 0.15), (14, 0.05), (14, 0.15)]
         {

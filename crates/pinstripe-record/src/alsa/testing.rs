@@ -32,13 +32,13 @@ pub fn with_config(test: &str, body: fn(&AlsaConfig)) {
         return body(&AlsaConfig { dir: dir.into() });
     }
     if AlsaLibrary::get().is_err() || !Path::new(SYSTEM).exists() {
-        return pinstripe_testing::skipped(test, "there is no libasound with its configuration");
+        return pinstripe_testing::not_installed(test, "libasound with its configuration");
     }
     let dir = tempfile::tempdir().unwrap();
     let own = dir.path().join("asound.conf");
     std::fs::write(&own, "").unwrap();
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env("ALSA_CONFIG_PATH", format!("{SYSTEM}:{}", own.display()))
         .env(DIRECTORY, dir.path())
         .status();

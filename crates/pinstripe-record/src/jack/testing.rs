@@ -68,7 +68,7 @@ pub fn with_server(test: &str, body: fn(u32)) {
     }
     let this = std::env::current_exe().unwrap();
     let status = Command::new(this)
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env("JACK_DEFAULT_SERVER", NAME)
         .env("JACK_NO_START_SERVER", "1")
         .env(SERVER, server.0.id().to_string())

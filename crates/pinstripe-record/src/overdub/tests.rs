@@ -89,6 +89,7 @@ fn is_aligned(dir: &Path, stream: usize, from: usize) -> bool {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn what_is_played_on_a_server_is_recorded_from_its_first_frame_on() {
     let path = "overdub::tests::what_is_played_on_a_server_is_recorded_from_its_first_frame_on";
     with_server(path, |_| {
@@ -112,6 +113,7 @@ fn what_is_played_on_a_server_is_recorded_from_its_first_frame_on() {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn latencies_that_the_server_tells_of_are_left_out() {
     with_server("overdub::tests::latencies_that_the_server_tells_of_are_left_out", |_| {
         await_server();

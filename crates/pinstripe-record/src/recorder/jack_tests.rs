@@ -57,6 +57,7 @@ fn is_continuous(samples: &[u32]) -> bool {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn every_sample_of_a_client_is_recorded() {
     with_server("every_sample_of_a_client_is_recorded", |_| {
         await_server();
@@ -82,6 +83,7 @@ fn every_sample_of_a_client_is_recorded() {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn a_port_that_comes_back_goes_on_behind_a_gap() {
     with_server("a_port_that_comes_back_goes_on_behind_a_gap", |_| {
         await_server();
@@ -113,6 +115,7 @@ fn a_port_that_comes_back_goes_on_behind_a_gap() {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn a_server_that_is_killed_ends_the_take_and_nothing_before_is_lost() {
     with_server("a_server_that_is_killed_ends_the_take_and_nothing_before_is_lost", |server| {
         await_server();
@@ -138,6 +141,7 @@ fn a_server_that_is_killed_ends_the_take_and_nothing_before_is_lost() {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn a_port_that_goes_away_leaves_silence_and_the_others_go_on() {
     with_server("a_port_that_goes_away_leaves_silence_and_the_others_go_on", |_| {
         await_server();
@@ -175,6 +179,7 @@ fn a_port_that_goes_away_leaves_silence_and_the_others_go_on() {
 }
 
 #[test]
+#[ignore = "with --all: it starts jackd"]
 fn no_server_and_no_port_are_said() {
     with_server("no_server_and_no_port_are_said", |server| {
         await_server();

@@ -51,6 +51,7 @@ fn vouched_in_pause(plan: &TakePlan, bytes: usize, wanted: u64) -> u64 {
 }
 
 #[test]
+#[ignore = "with --all: it waits for 8 s"]
 fn what_came_before_a_pause_becomes_durable_in_it() {
     // Less than a chunk, some pages and a part of one, and a chunk with a little behind it.
     for bytes in [2, 5_002, 8 << 10, (8 << 10) + 6] {

@@ -5,7 +5,6 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
-mod manifest;
 mod upgrade;
 
 use std::fs;
@@ -20,6 +19,7 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 use pinstripe_member::format::label::Format;
+use pinstripe_sim::manifest;
 use pinstripe_stripe::seal::Credential;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.

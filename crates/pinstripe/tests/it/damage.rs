@@ -246,6 +246,7 @@ fn one_damaged_object_is_healed_told_and_repaired_with_parity_1() {
 }
 
 #[test]
+#[ignore = "with --all: it takes 7 s, and the same with parity 1 is in the gate"]
 fn one_damaged_object_is_healed_told_and_repaired_with_parity_2() {
     matrix(5, 2);
 }

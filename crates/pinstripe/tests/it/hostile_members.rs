@@ -557,6 +557,7 @@ fn one_member_of_four_deletes_nothing_of_a_sealed_store() {
 }
 
 #[test]
+#[ignore = "with --all: it takes 4 s, and the same of a sealed store is in the gate"]
 fn one_member_of_four_deletes_nothing_of_a_plain_store() {
     for attack in ATTACKS {
         play(false, 4, 1, &[2], &[(attack, false)]);

@@ -484,6 +484,7 @@ fn gc_keeps_both_copies_of_pages_and_makes_those_that_lack() {
 /// An index run that is damaged anywhere, or gone, costs nothing, with or without parity: what it
 /// says stands at the end of each pack too, and the records speak for themselves.
 #[test]
+#[ignore = "with --all: it takes 7 s"]
 fn a_damaged_index_run_loses_nothing() {
     for (members, parity) in [(1, 0), (3, 0), (3, 1)] {
         let site = Site::new(members, parity);

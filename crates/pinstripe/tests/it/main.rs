@@ -43,8 +43,4 @@ mod strangers;
 mod versions;
 mod votes;
 
-mod hostile;
-mod look;
-mod support;
-
-use pinstripe_testing::await_tick;
+use pinstripe_sim::{hostile, look, support};

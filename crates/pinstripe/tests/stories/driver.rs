@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::calls;
 use crate::draw;
 use crate::operation::Story;
+use crate::process::Scheduled;
 use crate::schedule::Counts;
 use crate::shrink::Short;
 use crate::source::STAMP_SECONDS;
@@ -89,11 +90,12 @@ pub fn play(story: &Story, keeps: bool) -> Played {
     TOLD.call_once(|| {
         clock::be_told_by(calls::now);
         meta::be_told_by(told);
+        pinstripe_sim::tick::sleep_for_ticks();
     });
     let place = place(story.seed);
     let held = take_place(&place);
     Trace::begin(keeps);
-    let world = AssertUnwindSafe(|| World::play(story, keeps));
+    let world = AssertUnwindSafe(|| World::play(&Scheduled, story, keeps));
     let (done, counts) = calls::scheduled(story.seed, || catch_unwind(world));
     let wrong = done.err().map(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

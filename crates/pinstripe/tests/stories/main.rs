@@ -9,55 +9,18 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
-mod calls;
 mod draw;
 mod driver;
 mod found;
 mod pairs;
 mod process;
-mod schedule;
 mod shrink;
 mod trace;
 
-// What is done to a store and what must hold then, shared with the stress test.
-#[path = "../stress/deletion.rs"]
-mod deletion;
-#[path = "../stress/ends.rs"]
-mod ends;
-#[path = "../stress/health.rs"]
-mod health;
-#[path = "../stress/keys.rs"]
-mod keys;
-#[path = "../stress/members.rs"]
-mod members;
-#[allow(dead_code, reason = "shared with the stress test, which draws other stories")]
-#[path = "../stress/operation.rs"]
-mod operation;
-#[allow(dead_code, reason = "shared with the stress test: it needs threads that are not ordered")]
-#[path = "../stress/silence.rs"]
-mod silence;
-#[path = "../stress/source.rs"]
-mod source;
-#[path = "../stress/world.rs"]
-mod world;
-#[path = "../stress/writing.rs"]
-mod writing;
+use pinstripe_schedule::{calls, schedule};
+use pinstripe_sim::{health, look, operation, source, support, world};
 
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../it/look.rs"]
-mod look;
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../it/support.rs"]
-mod support;
-
-/// Waits until what was changed before is older than what the clock tells. The clock is the story's
-/// own: this takes no time, and is a place where other threads have their turns. A look at the
-/// system's clock would make the order depend on it.
-fn await_tick() {
-    std::thread::sleep(std::time::Duration::from_millis(25));
-}
-
-/// Seeds of the test command.
+/// Seeds of `cargo xtask test --all`, of which the gate plays a third.
 const SEEDS: std::ops::Range<u64> = 0..25;
 
 #[test]

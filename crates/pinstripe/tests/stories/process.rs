@@ -14,36 +14,62 @@ use pinstripe_member::Steps;
 use pinstripe_member::format::session::Process;
 use rustix::process::{Pid, test_kill_process};
 
-use crate::calls::aside;
-use crate::driver;
-use crate::ends::{StepsOfTwo, cut_off};
-use crate::operation::{End, Story};
-use crate::support::{NoWait, Site};
+use pinstripe_schedule::calls::aside;
+use pinstripe_sim::operation::Story;
+use pinstripe_sim::process::{SentWork, Stage, Trace, Who, Work};
+use pinstripe_sim::support::{NoWait, Site};
 
-/// Faults of every member beside those of an operation: each call takes a moment, in which others
-/// may go first.
-pub const FAULTS: &str = "delay=1us";
+use crate::{driver, trace};
 
-/// Operations between two looks at everything: there is one at the end.
-pub const JUDGED_EVERY: usize = usize::MAX;
+/// Short stories, each in an order that follows from its seed.
+pub struct Scheduled;
 
-/// Whether check is asked after each operation of a story, and not only at its end: that takes as
-/// long as all else, and to find what a later operation hides some stories are enough.
-pub fn is_checked_each_time(story: &Story) -> bool {
-    story.seed.is_multiple_of(4)
-}
+impl Stage for Scheduled {
+    /// Each call takes a moment, in which others may go first.
+    fn faults(&self) -> &'static str {
+        "delay=1us"
+    }
 
-/// Whether the store is made whole and then emptied when the story is over: it takes as long as
-/// the story itself, so it is done in one of some.
-pub fn is_healed_at_the_end(story: &Story) -> bool {
-    story.seed.is_multiple_of(8)
-}
+    /// There is one comparison, at the end.
+    fn judged_every(&self) -> usize {
+        usize::MAX
+    }
 
-/// The directory of a story.
-pub fn site(story: &Story) -> Site {
-    let site = Site::bare_in(driver::directory(story.seed), story.members);
-    site.init(story.parity, "4K", Arc::new(NoWait)).unwrap();
-    site
+    /// A check takes as long as all else, and to find what a later operation hides some stories are
+    /// enough.
+    fn is_checked_each_time(&self, story: &Story) -> bool {
+        story.seed.is_multiple_of(4)
+    }
+
+    /// It takes as long as the story itself.
+    fn is_healed_at_the_end(&self, story: &Story) -> bool {
+        story.seed.is_multiple_of(8)
+    }
+
+    fn site(&self, story: &Story) -> Site {
+        let site = Site::bare_in(driver::directory(story.seed), story.members);
+        site.init(story.parity, "4K", Arc::new(NoWait)).unwrap();
+        site
+    }
+
+    fn trace(&self) -> Arc<dyn Trace> {
+        Arc::<trace::Trace>::default()
+    }
+
+    fn alone(&self, name: &'static str, steps: Arc<dyn Steps>, work: Work<'_>) {
+        work(&Who::new(name, steps, dead()));
+    }
+
+    fn at_once(&self, [one, two]: [Arc<dyn Steps>; 2], [first, second]: [SentWork<'_>; 2]) {
+        let lives = [Life::begin(), Life::begin()];
+        let [living, other] = [&lives[0], &lives[1]].map(Life::process);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(move || second(&Who::new("second", two, other)));
+            first(&Who::new("first", one, living));
+            second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        drop(lives);
+    }
 }
 
 /// A process that lives until this is dropped.
@@ -72,6 +98,11 @@ impl Life {
             Life { process, end: Some(end), thread: Some(thread) }
         })
     }
+
+    /// Its number and the time at which it began.
+    pub fn process(&self) -> Process {
+        self.process
+    }
 }
 
 impl Drop for Life {
@@ -94,77 +125,4 @@ fn dead() -> Process {
     let own = pinstripe_member::process::own();
     let started_ticks = own.started_ticks + DEAD.fetch_add(1, Ordering::Relaxed);
     Process { started_ticks, ..own }
-}
-
-/// The process that opens a store, and the hook that sees its steps.
-#[derive(Clone)]
-pub struct Who {
-    pub steps: Arc<dyn Steps>,
-    pub process: Option<Process>,
-    name: &'static str,
-}
-
-impl Who {
-    /// This process, which nothing disturbs.
-    pub fn own() -> Self {
-        Who { steps: Arc::new(NoWait), process: None, name: "own" }
-    }
-
-    /// A process of another host.
-    pub fn elsewhere(steps: Arc<dyn Steps>, process: Process) -> Self {
-        Who { steps, process: Some(process), name: "elsewhere" }
-    }
-
-    /// A process that is seen to live as long as `life`.
-    pub fn living(name: &'static str, steps: Arc<dyn Steps>, life: &Life) -> Self {
-        Who { steps, process: Some(life.process), name }
-    }
-
-    /// The same process with other steps.
-    pub fn with_steps(&self, steps: Arc<dyn Steps>) -> Self {
-        Who { steps, ..self.clone() }
-    }
-
-    /// Its name in the trace.
-    pub fn name(&self) -> String {
-        self.name.to_owned()
-    }
-}
-
-/// Runs `work` to the end that was drawn; says whether that end came before its own.
-pub fn under<T>(end: End, work: impl FnOnce(&Who) -> T) -> (T, bool) {
-    let (End::Killed(cut) | End::PowerCut(cut, _)) = end else {
-        return (work(&Who::own()), false);
-    };
-    let power = Arc::new(cut.power());
-    let steps = Arc::clone(&power) as Arc<dyn Steps>;
-    let done = work(&Who { steps, process: Some(dead()), name: "doomed" });
-    (done, cut_off(end, &power))
-}
-
-/// Runs `work` as a process that leaves nothing behind but what a fault made it leave.
-pub fn mortal<T>(work: impl FnOnce(&Who) -> T) -> T {
-    work(&Who { steps: Arc::new(NoWait), process: Some(dead()), name: "mortal" })
-}
-
-/// Runs two at once, each a process of its own. The power goes off for both; a kill is of the
-/// first.
-pub fn at_once<A: Send, B: Send>(
-    end: End,
-    first: impl FnOnce(&Who) -> A + Send,
-    second: impl FnOnce(&Who) -> B + Send,
-) -> ((A, bool), (B, bool)) {
-    let steps = StepsOfTwo::until(end);
-    let [one, two] = [&steps.first, &steps.second].map(Arc::clone);
-    let lives = [Life::begin(), Life::begin()];
-    let [living, other] = [&lives[0], &lives[1]].map(|life| Some(life.process));
-    let (a, b) = std::thread::scope(|scope| {
-        let second =
-            scope.spawn(move || second(&Who { steps: two, process: other, name: "second" }));
-        let a = first(&Who { steps: one, process: living, name: "first" });
-        (a, second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    drop(lives);
-    let (is_first_cut, is_second_cut) = steps.cut_off();
-    ((a, is_first_cut), (b, is_second_cut))
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pinstripe_member::{DiskStep, Steps};
 
-use crate::calls::seam;
-use crate::process::Who;
+use pinstripe_schedule::calls::seam;
+use pinstripe_sim::process::{self, Who};
 
 static IS_KEPT: AtomicBool = AtomicBool::new(false);
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -37,8 +37,23 @@ impl Trace {
 
     /// The steps of a process, traced.
     pub fn before(trace: &Arc<Trace>, who: &Who) -> Arc<dyn Steps> {
-        let (trace, process, steps) = (Arc::clone(trace), who.name(), Arc::clone(&who.steps));
+        let (trace, process, steps) =
+            (Arc::clone(trace), who.name().to_owned(), Arc::clone(&who.steps));
         Arc::new(Traced { trace, process, steps })
+    }
+}
+
+impl process::Trace for Trace {
+    fn note(&self, line: &str) {
+        Trace::note(self, line);
+    }
+
+    fn text(&self) -> String {
+        Trace::text(self)
+    }
+
+    fn before(self: Arc<Self>, who: &Who) -> Arc<dyn Steps> {
+        Trace::before(&self, who)
     }
 }
 

@@ -5,8 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::operation::Story;
-use crate::world::World;
+use pinstripe_sim::operation::Story;
+use pinstripe_sim::world::World;
+
+use crate::process::Threads;
 
 /// Times that the story of a failing seed is played again before it is shortened: how often it
 /// fails says how often a shorter one has to be played.
@@ -59,7 +61,7 @@ pub fn run(seeds: Range<u64>) {
 }
 
 fn holds(story: &Story, keep: bool) -> bool {
-    catch_unwind(AssertUnwindSafe(|| World::play(story, keep))).is_ok()
+    catch_unwind(AssertUnwindSafe(|| World::play(&Threads, story, keep))).is_ok()
 }
 
 /// Leaves operations out as long as the rest still fails, each time played up to so many times:

@@ -1,14 +1,15 @@
 //! Stories that once broke a promise, kept short: each must hold from now on.
 
 use pinstripe_member::{ExtentName, Room};
+use pinstripe_sim::health::is_named;
+use pinstripe_sim::operation::{Cut, End, Operation, Story};
+use pinstripe_sim::support::{Ledger, Site, check};
+use pinstripe_sim::world::World;
 
-use crate::health::is_named;
-use crate::operation::{Cut, End, Operation, Story};
-use crate::support::{Ledger, Site, check};
-use crate::world::World;
+use crate::process::Threads;
 
 fn play(members: usize, parity: u8, operations: Vec<Operation>) {
-    World::play(&Story { seed: 0, members, parity, operations }, true);
+    World::play(&Threads, &Story { seed: 0, members, parity, operations }, true);
 }
 
 /// Packs of a backup that was killed before its index run were relied on by the next backup, and
@@ -43,7 +44,7 @@ fn an_index_run_left_on_some_members_is_mended_or_removed() {
 /// Short names are what `check` says; with full ones this could never fire.
 #[test]
 fn a_loss_in_a_finished_snapshot_is_recognized() {
-    let mut world = World::plain(Site::new(3, 1), 1);
+    let mut world = World::plain(&Threads, Site::new(3, 1), 1);
     world.backup(0, End::Whole);
     world.check();
     // Content that nothing can bring back: as if it had been lost.

@@ -12,33 +12,12 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test")]
 
-mod deletion;
 mod driver;
-mod ends;
 mod found;
-mod health;
-mod keys;
-mod members;
-#[allow(dead_code, reason = "shared with the stories, which are cut off in rooms")]
-mod operation;
 mod process;
-mod silence;
-mod source;
 mod trace;
-mod world;
-mod writing;
 
-// What the tests of single verbs use: a store in a temporary directory, and what a tree looks like.
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../it/look.rs"]
-mod look;
-#[allow(dead_code, reason = "shared with other tests, of which each uses a part")]
-#[path = "../it/support.rs"]
-mod support;
-
-use pinstripe_testing::await_tick;
-
-/// Seeds of the test command.
+/// Seeds of `cargo xtask test --all`, of which the gate plays a third.
 const SEEDS: std::ops::Range<u64> = 0..6;
 
 #[test]

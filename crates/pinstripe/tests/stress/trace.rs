@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pinstripe_member::{DiskStep, Steps};
 
-use crate::process::Who;
+use pinstripe_sim::process::{self, Who};
 
 #[derive(Default)]
 pub struct Trace(Mutex<Vec<String>>);
@@ -22,8 +22,22 @@ impl Trace {
 
     /// The steps of a process, traced.
     pub fn before(trace: &Arc<Trace>, who: &Who) -> Arc<dyn Steps> {
-        let process = who.name();
+        let process = who.name().to_owned();
         Arc::new(Traced { trace: Arc::clone(trace), process, steps: Arc::clone(&who.steps) })
+    }
+}
+
+impl process::Trace for Trace {
+    fn note(&self, line: &str) {
+        Trace::note(self, line);
+    }
+
+    fn text(&self) -> String {
+        Trace::text(self)
+    }
+
+    fn before(self: Arc<Self>, who: &Who) -> Arc<dyn Steps> {
+        Trace::before(&self, who)
     }
 }
 

@@ -166,6 +166,7 @@ fn beyond_parity_what_is_lost_is_named_to_the_byte() {
 }
 
 #[test]
+#[ignore = "with --all: it takes 5 s"]
 fn without_parity_a_flip_costs_a_block_and_only_where_it_is_of_one() {
     for layout in ["--layout queue --codec lz4", "--layout ranges --codec lz4"] {
         let stand = Stand::in_memory();
@@ -214,6 +215,7 @@ fn plain_outputs_are_held_against_the_checksums_beside_them() {
 }
 
 #[test]
+#[ignore = "with --all: it takes 7 s"]
 fn a_missing_or_shorter_output_costs_what_it_had() {
     for (layout, outputs) in LAYOUTS {
         let stand = Stand::in_memory();

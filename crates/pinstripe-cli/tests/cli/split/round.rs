@@ -10,6 +10,7 @@ use crate::stand::Stand;
 const MIB: u64 = 1 << 20;
 
 #[test]
+#[ignore = "with --all: it takes 8 s"]
 fn every_size_comes_back_from_every_layout() {
     // Around a block, a unit; and, where a row of the log is 8 KiB and a set of 256 rows 2 MiB,
     // around these: a batch frame has 112 bytes, each block another 64.
@@ -46,6 +47,7 @@ fn every_codec_and_block_size_comes_back() {
 }
 
 #[test]
+#[ignore = "with --all: it takes 4 s"]
 fn any_range_is_that_part_of_the_source() {
     let stand = Stand::in_memory();
     let source = stand.source(9 * MIB + 1);

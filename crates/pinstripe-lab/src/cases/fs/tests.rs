@@ -39,6 +39,7 @@ fn assert_nothing_is_left(dir: &Path) {
 }
 
 #[test]
+#[ignore = "with --all: it makes file systems on loop devices"]
 fn every_file_system_here_is_measured_in_every_mode() {
     if !can("every_file_system_here_is_measured_in_every_mode") {
         return;
@@ -68,6 +69,7 @@ fn every_file_system_here_is_measured_in_every_mode() {
 }
 
 #[test]
+#[ignore = "with --all: it makes a file system on a loop device"]
 fn compression_shows_in_what_is_stored_and_does_not_look_like_a_cache() {
     let test = "compression_shows_in_what_is_stored_and_does_not_look_like_a_cache";
     if !can(test) || System::default().maker(&FILE_SYSTEMS[3]).is_err() {
@@ -93,6 +95,7 @@ fn compression_shows_in_what_is_stored_and_does_not_look_like_a_cache() {
 }
 
 #[test]
+#[ignore = "with --all: it makes file systems on loop devices"]
 fn a_device_is_measured_and_wiped_so_that_it_passes_again() {
     let test = "a_device_is_measured_and_wiped_so_that_it_passes_again";
     if !can(test) {
@@ -142,6 +145,7 @@ fn stopped(dir: &Path, given: &[(&str, &str)], after: Duration, runs: usize) -> 
 }
 
 #[test]
+#[ignore = "with --all: it makes file systems on loop devices"]
 fn a_stop_at_any_moment_keeps_the_runs_and_leaves_nothing() {
     if !can("a_stop_at_any_moment_keeps_the_runs_and_leaves_nothing") {
         return;

@@ -7,6 +7,7 @@ const SMALL: [(&str, &str); 3] =
     [("granules", "auto,4K,64K"), ("member-size", "4M"), ("requests", "50")];
 
 #[test]
+#[ignore = "with --all: it measures for 9 s"]
 fn every_load_is_made_with_every_granule_in_memory_and_on_files() {
     for place in ["memory", "dir"] {
         let dir = tempfile::tempdir().unwrap();
@@ -23,6 +24,7 @@ fn every_load_is_made_with_every_granule_in_memory_and_on_files() {
 }
 
 #[test]
+#[ignore = "with --all: it measures for 11 s"]
 fn many_requests_in_flight_are_made_once_each() {
     let dir = tempfile::tempdir().unwrap();
     for place in ["memory", "dir"] {
@@ -83,6 +85,7 @@ fn too_few_members_and_granules_that_are_none_are_refused() {
 }
 
 #[test]
+#[ignore = "with --all: it measures for 7 s"]
 fn a_knob_is_measured_before_and_after_with_a_verdict_for_each_load() {
     for (knob, name) in [
         ("chunk=64K,256K", "chunk"),

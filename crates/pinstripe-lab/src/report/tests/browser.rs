@@ -44,6 +44,7 @@ fn pages() -> [(&'static str, String); 6] {
 }
 
 #[test]
+#[ignore = "with --all: it starts Chromium"]
 fn a_browser_shows_pages_that_fit_and_are_not_blank() {
     let Some(mut browser) = Browser::start() else {
         return pinstripe_testing::not_installed(
@@ -69,6 +70,7 @@ fn a_browser_shows_pages_that_fit_and_are_not_blank() {
 }
 
 #[test]
+#[ignore = "with --all: it starts Chromium"]
 fn a_page_is_printed_on_two_sheets() {
     let Some(mut browser) = Browser::start() else {
         return pinstripe_testing::not_installed("a_page_is_printed_on_two_sheets", "Chromium");

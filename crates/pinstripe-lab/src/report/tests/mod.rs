@@ -448,6 +448,7 @@ fn one_of(page: &str, at: usize) -> Results {
 }
 
 #[test]
+#[ignore = "with --all: it takes 9 s"]
 fn several_results_make_a_small_page_however_many_they_are() {
     for (all, left_out) in [
         (vec![large(4, 6); 2], None),
@@ -488,6 +489,7 @@ fn told(page: &str) -> Thinned {
 }
 
 #[test]
+#[ignore = "with --all: it takes 10 s"]
 fn pages_stay_small_and_say_what_they_left_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page.html");

@@ -145,6 +145,7 @@ fn nbdcopy_brings_back_what_it_took() {
 }
 
 #[test]
+#[ignore = "with --all: it starts qemu-img"]
 fn qemu_converts_compares_maps_and_checks() {
     if !has("qemu_converts_compares_maps_and_checks", "qemu-img") {
         return;

@@ -20,6 +20,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Patience;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_sim::process::{Stage as _, Who};
 use pinstripe_stripe::retention::Policy;
 
 use super::keys::Key;
@@ -31,7 +32,7 @@ use super::world::{Where, World, limits};
 use crate::calls;
 use crate::look::{Tree, look};
 use crate::operation::Dice;
-use crate::process::Who;
+use crate::process::Scheduled;
 use crate::support::{Ledger, remove_tree};
 
 /// Longer than any writer of these stores takes to answer.
@@ -125,7 +126,7 @@ pub struct Actor<'a> {
 
 impl Actor<'_> {
     fn options(&self) -> OpenOptions {
-        let faults = [self.faults.as_str(), crate::process::FAULTS].join(";");
+        let faults = [self.faults.as_str(), Scheduled.faults()].join(";");
         let patience = self.has_patience.then(|| {
             let silent = Arc::clone(&self.silent);
             let tell = move |place: &Path, _| {
@@ -169,7 +170,7 @@ impl Actor<'_> {
     }
 
     fn save(&self, store: &Store) -> Result<Done> {
-        crate::await_tick();
+        pinstripe_sim::tick::await_tick();
         let options = options_of(&self.world.sources.path(self.target.source));
         if self.act.verb == Verb::Stream {
             let content = Box::new(STREAM);

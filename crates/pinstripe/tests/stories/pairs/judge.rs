@@ -291,7 +291,7 @@ impl World {
 
     /// A backup, two gcs and a check end well.
     fn assert_later_verbs(&mut self) {
-        crate::await_tick();
+        pinstripe_sim::tick::await_tick();
         let ledger = Ledger::new();
         let (path, tree) = (self.sources.path(0), self.sources.tree(0));
         let saved = backup::run(&self.opened("for a backup"), options_of(&path), &ledger.monitor);

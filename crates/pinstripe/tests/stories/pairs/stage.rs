@@ -9,15 +9,16 @@ use std::sync::{Arc, Mutex};
 use pinstripe_base::error::Result;
 use pinstripe_member::fault::PowerCut;
 use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_sim::ends::cut_off;
+use pinstripe_sim::process::Who;
 
 use super::actor::{Actor, Done, Target};
 use super::story::{Act, Junk, Scene, Trouble};
 use super::verb::Class;
 use super::world::{Seat, Where, World};
 use crate::calls;
-use crate::ends::cut_off;
 use crate::operation::{Cut, Dice, End};
-use crate::process::{Life, Who};
+use crate::process::Life;
 use crate::support::{Ledger, NoWait, read_files};
 
 /// Longer than any member is waited for.
@@ -199,7 +200,7 @@ impl World {
             number,
             act,
             target,
-            who: Who::living(NAMES[number], ends.steps(number), &life),
+            who: Who::new(NAMES[number], ends.steps(number), life.process()),
             faults: begun.faults.clone(),
             has_patience: begun.has_patience,
             ledger: Ledger::new(),

@@ -14,6 +14,7 @@ use pinstripe::store::objects::Quorum;
 use pinstripe::store::{OpenOptions, Store, sessions};
 use pinstripe_member::Room;
 use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_sim::process::under;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::keys::Key;
@@ -21,7 +22,7 @@ use super::story::{Origin, Shape};
 use super::world::{Kept, Seat, World, limits};
 use crate::look::{Tree, look};
 use crate::operation::{Cut, End};
-use crate::process::under;
+use crate::process::Scheduled;
 use crate::source::{self, STAMP_SECONDS, Stamps};
 use crate::support::{Image, Ledger, NoWait, Site, noise, read_files, remove_tree};
 use crate::trace::Trace;
@@ -227,7 +228,7 @@ impl Templates {
     fn interrupt(&self, site: &Site) {
         self.sources.put(INTERRUPTED, 0);
         let cut = Cut::within(Room::Checkpoints, site.members.len() as u64);
-        let (done, cut) = under(End::Killed(cut), |who| {
+        let (done, cut) = under(&Scheduled, End::Killed(cut), |who| {
             let steps = Trace::before(&Arc::default(), who);
             let options =
                 OpenOptions { steps: Some(steps), process: who.process, ..OpenOptions::default() };
@@ -339,7 +340,7 @@ fn backup(
     source: &Path,
     ledger: &Ledger,
 ) -> pinstripe_base::error::Result<Snapshot> {
-    crate::await_tick();
+    pinstripe_sim::tick::await_tick();
     let options = BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
     backup::run(store, options, &ledger.monitor)
 }

@@ -19,12 +19,12 @@ use pinstripe_base::monitor::Redundancy;
 use pinstripe_member::fault::Quota;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_sim::process::Who;
 
 use super::keys::{Key, unlock};
 use super::story::{Origin, Shape};
 use super::template::{Sources, Template};
 use crate::look::Tree;
-use crate::process::Who;
 use crate::support::Site;
 use crate::trace::Trace;
 

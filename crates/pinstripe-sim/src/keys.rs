@@ -89,7 +89,7 @@ impl World {
         let digits = format!("{number:064x}");
         let new = Key { label: format!("key {number}"), digits, firm: true };
         let old = self.keys[0].clone();
-        let ((done, before), cut) = under(end, |who| {
+        let ((done, before), cut) = under(self.stage, end, |who| {
             let store = self.open("", who);
             let mut store = match store {
                 Ok(store) => store,

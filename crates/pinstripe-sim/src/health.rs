@@ -49,7 +49,7 @@ impl World {
         };
         self.made += 1;
         let place = self.site.path(&format!("m{member}-{}", self.made));
-        let (done, cut) = under(end, |who| {
+        let (done, cut) = under(self.stage, end, |who| {
             let mut store = self.open("", who)?;
             let number = self.number(&store, member);
             let options = ops::repair::RepairOptions {
@@ -111,7 +111,7 @@ impl World {
     }
 
     pub fn repair(&mut self, end: End) {
-        let (done, cut) = under(end, |who| {
+        let (done, cut) = under(self.stage, end, |who| {
             let options =
                 ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
             ops::repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
@@ -125,7 +125,7 @@ impl World {
     }
 
     pub fn scrub(&mut self, part: u64, end: End) {
-        let (done, cut) = under(end, |who| scrub(&self.open("", who)?, part));
+        let (done, cut) = under(self.stage, end, |who| scrub(&self.open("", who)?, part));
         self.untidy |= cut;
         match done {
             Ok(outcome) if !cut => {

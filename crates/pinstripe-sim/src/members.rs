@@ -30,7 +30,7 @@ impl World {
             let mut store = world.open("", who)?;
             member::add(&mut store, &place, true, &Ledger::new().monitor).map(drop)
         };
-        let (done, cut) = under(end, |who| add(self, who));
+        let (done, cut) = under(self.stage, end, |who| add(self, who));
         self.untidy |= cut;
         if cut {
             self.check();
@@ -55,7 +55,7 @@ impl World {
         }
         self.written();
         self.expose(true);
-        let (done, cut) = under(end, |who| {
+        let (done, cut) = under(self.stage, end, |who| {
             let mut store = self.open("", who)?;
             let number = self.number(&store, member);
             member::remove(&mut store, number, &limits(), &Ledger::new().monitor)
@@ -102,7 +102,7 @@ impl World {
             let mut store = world.open("", who)?;
             member::replace(&mut store, number, &place, true, &limits(), &Ledger::new().monitor)
         };
-        let (mut done, cut) = under(end, |who| swap(self, who));
+        let (mut done, cut) = under(self.stage, end, |who| swap(self, who));
         self.untidy |= cut;
         if cut {
             done = swap(self, &Who::own());
@@ -123,7 +123,7 @@ impl World {
 
     pub fn rebalance(&mut self, end: End) {
         self.written();
-        let (done, cut) = under(end, |who| {
+        let (done, cut) = under(self.stage, end, |who| {
             member::rebalance(&self.open("", who)?, false, &limits(), &Ledger::new().monitor)
         });
         self.untidy |= cut;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::operation::Dice;
+use pinstripe_sim::operation::Dice;
 
 /// The time that a call of the member seam takes.
 const CALL_NANOS: u64 = 20_000;

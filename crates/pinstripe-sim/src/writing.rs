@@ -17,8 +17,9 @@ impl World {
         self.written();
         let tree = look(&self.sources[source]);
         let ledger = Ledger::new();
-        let (done, cut) =
-            under(end, |who| backup(&self.open("", who)?, &self.sources[source], &ledger));
+        let (done, cut) = under(self.stage, end, |who| {
+            backup(&self.open("", who)?, &self.sources[source], &ledger)
+        });
         self.untidy |= cut;
         self.take_note(source, tree, done, cut, &ledger);
     }
@@ -98,7 +99,9 @@ impl World {
             _ => format!("member={number},{effect}"),
         };
         let (tree, ledger) = (look(&self.sources[source]), Ledger::new());
-        let done = mortal(|who| backup(&self.open(&faults, who)?, &self.sources[source], &ledger));
+        let done = mortal(self.stage, |who| {
+            backup(&self.open(&faults, who)?, &self.sources[source], &ledger)
+        });
         self.take_note(source, tree, done, false, &ledger);
     }
 
@@ -135,7 +138,7 @@ impl World {
             })
         };
         let ((first, first_cut), ((second, third), cut)) =
-            at_once(end, |who| run(0, 0, who), others);
+            at_once(self.stage, end, |who| run(0, 0, who), others);
         self.untidy |= first_cut;
         let [a, b, c] = ledgers;
         let mut ended = vec![(0, first, first_cut, a), (1, second, cut, b)];

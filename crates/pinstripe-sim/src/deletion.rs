@@ -90,7 +90,7 @@ impl World {
     pub fn forget(&mut self, snapshot: usize, end: End) {
         let Some(id) = self.pick_listed(snapshot) else { return };
         self.written();
-        let (done, cut) = under(end, |who| forget_named(&self.open("", who)?, id));
+        let (done, cut) = under(self.stage, end, |who| forget_named(&self.open("", who)?, id));
         self.take_note_of_forget(id, done, cut);
     }
 
@@ -127,8 +127,9 @@ impl World {
             now: (i64::MAX, 0),
         };
         let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
-        let (done, cut) =
-            under(end, |who| forget::run(&self.open("", who)?, &options, &Ledger::new().monitor));
+        let (done, cut) = under(self.stage, end, |who| {
+            forget::run(&self.open("", who)?, &options, &Ledger::new().monitor)
+        });
         if let Ok(verdicts) = &done {
             let gone = verdicts.iter().filter(|it| !it.stays()).map(|it| it.snapshot.id);
             assert_eq!(gone.collect::<BTreeSet<_>>(), goes);
@@ -143,7 +144,7 @@ impl World {
     pub fn undelete(&mut self, snapshot: usize, end: End) {
         let Some(id) = self.pick_forgotten(snapshot) else { return };
         self.written();
-        let (done, cut) = under(end, |who| undelete(&self.open("", who)?, id));
+        let (done, cut) = under(self.stage, end, |who| undelete(&self.open("", who)?, id));
         self.untidy |= cut;
         self.take_note_of_undelete(id, done, cut);
         self.meet_deletion(false);
@@ -204,7 +205,7 @@ impl World {
         self.written();
         self.expose(true);
         let ledger = Ledger::new();
-        let (done, cut) = under(end, |who| gc(&self.open("", who)?, waste, &ledger));
+        let (done, cut) = under(self.stage, end, |who| gc(&self.open("", who)?, waste, &ledger));
         self.untidy |= cut;
         let is_done = self.take_note_of_gc(&done, cut, false, &ledger);
         // With all members there, what dead writers left has gone with it.
@@ -305,10 +306,10 @@ impl World {
         let collect = |who: &Who| gc(&world.open("", who)?, waste, &ledger);
         let beside = |who: &Who| world.beside(partner, listed, forgotten, who, &other);
         let (done, cut, beside, beside_cut) = if of_partner {
-            let ((beside, beside_cut), (done, cut)) = at_once(end, beside, collect);
+            let ((beside, beside_cut), (done, cut)) = at_once(self.stage, end, beside, collect);
             (done, cut, beside, beside_cut)
         } else {
-            let ((done, cut), (beside, beside_cut)) = at_once(end, collect, beside);
+            let ((done, cut), (beside, beside_cut)) = at_once(self.stage, end, collect, beside);
             (done, cut, beside, beside_cut)
         };
         self.untidy |= cut || beside_cut || partner == Partner::Collect;

@@ -21,10 +21,9 @@ use pinstripe_member::format::snapshot::Snapshot;
 use crate::keys::Key;
 use crate::look::{Tree, assert_same, look};
 use crate::operation::{End, Operation, Story};
-use crate::process::{JUDGED_EVERY, Who, is_checked_each_time, is_healed_at_the_end};
+use crate::process::{Stage, Trace, Who};
 use crate::source::{self, Stamps};
 use crate::support::{Ledger, Site, remove_tree, repair, restore};
-use crate::trace::Trace;
 
 /// Whether a snapshot is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +105,9 @@ pub struct World {
     pub keys: Vec<Key>,
     /// Key files made so far.
     pub made_keys: u64,
-    trace: Arc<Trace>,
+    /// How processes are made, and the order of threads.
+    pub(crate) stage: &'static dyn Stage,
+    trace: Arc<dyn Trace>,
     /// The story, if the directory is to stay when it fails.
     keep: Option<String>,
 }
@@ -114,9 +115,9 @@ pub struct World {
 impl World {
     /// Plays a story to its end; panics where a promise is broken. With `keep`, the directory of
     /// one that fails stays, with the story and a trace of what every process did to names.
-    pub fn play(story: &Story, keep: bool) {
+    pub fn play(stage: &'static dyn Stage, story: &Story, keep: bool) {
         let tell = std::env::var_os("PINSTRIPE_STRESS_TELL").is_some();
-        let mut world = World::plain(crate::process::site(story), story.parity);
+        let mut world = World::plain(stage, stage.site(story), story.parity);
         world.keep = keep.then(|| story.to_string());
         for (number, operation) in story.operations.iter().enumerate() {
             if tell {
@@ -124,16 +125,16 @@ impl World {
             }
             world.trace.note(&format!("{number:>2} {operation:?}"));
             world.carry_out(operation);
-            if is_checked_each_time(story) {
+            if stage.is_checked_each_time(story) {
                 world.check();
             }
-            if number % JUDGED_EVERY == JUDGED_EVERY - 1 {
+            if number % stage.judged_every() == stage.judged_every() - 1 {
                 world.judge();
             }
         }
         world.check();
         world.judge();
-        if is_healed_at_the_end(story) {
+        if stage.is_healed_at_the_end(story) {
             world.heal();
             world.judge();
             world.purge();
@@ -141,7 +142,7 @@ impl World {
     }
 
     /// A store that nothing has happened to yet.
-    pub fn plain(site: Site, parity: u8) -> Self {
+    pub fn plain(stage: &'static dyn Stage, site: Site, parity: u8) -> Self {
         let members = site.members.len();
         let sources = [site.source(), site.path("other")];
         let mut stamps = Stamps::default();
@@ -163,7 +164,8 @@ impl World {
             made: 0,
             keys: vec![Key::first()],
             made_keys: 0,
-            trace: Arc::default(),
+            stage,
+            trace: stage.trace(),
             keep: None,
         }
     }
@@ -263,11 +265,11 @@ impl World {
             (is_none, self.health[*member].hurt || self.health[*member].leaving)
         };
         members.sort_by_key(order);
-        let faults = match [faults, crate::process::FAULTS].join(";") {
+        let faults = match [faults, self.stage.faults()].join(";") {
             none if none == ";" => pinstripe_io::fault::Plan::default(),
             faults => faults.trim_matches(';').parse().unwrap(),
         };
-        let steps = Trace::before(&self.trace, who);
+        let steps = Arc::clone(&self.trace).before(who);
         let (steps, process) = (Some(steps), who.process);
         let options = OpenOptions { faults, steps, process, ..OpenOptions::default() };
         let through = *members.first().expect("one is here");

@@ -401,10 +401,9 @@ pub fn limits() -> Limits {
 /// Backs `source` up.
 ///
 /// What was made in the clock tick in which a backup begins is read again by the next one: such
-/// files would count as changed here, so the tick is let pass. The test program says how: the
-/// stories have a clock of their own.
+/// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
-    crate::await_tick();
+    crate::tick::await_tick();
     let options = ops::backup::BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
     ops::backup::run(store, options, &ledger.monitor)
 }

@@ -1,0 +1,29 @@
+//! Stores of tests, what is done to them, and the model that says what must hold then: shared by
+//! the tests of verbs, the stress test, the stories, and the hosts that write to buckets. Never part
+//! of what is shipped.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
+#![allow(missing_docs, reason = "helpers of tests")]
+#![allow(
+    clippy::should_implement_trait,
+    clippy::new_without_default,
+    reason = "these names are those of the tests, and there is no interface to keep"
+)]
+
+mod deletion;
+pub mod ends;
+pub mod health;
+pub mod hostile;
+mod keys;
+pub mod look;
+pub mod made_up;
+pub mod manifest;
+mod members;
+pub mod operation;
+pub mod process;
+mod silence;
+pub mod source;
+pub mod support;
+pub mod tick;
+pub mod world;
+mod writing;
