@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::chunk::Chunking;
+use pinstripe_stripe::Chunking;
 
 fuzz_target!(|text: &str| {
     if let Ok(chunking) = text.parse::<Chunking>() {

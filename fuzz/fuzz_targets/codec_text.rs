@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::Codec;
 
 fuzz_target!(|text: &str| {
     if let Ok(codec) = text.parse::<Codec>() {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::Decoder;
 
 /// Longest raw length asked for: decoders fill it, and time is short.
 const RAW_BYTES_MOST: u32 = 1 << 20;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::codec::{Codec, Decoder, Encoder};
+use pinstripe_stripe::{Codec, Decoder, Encoder};
 
 fuzz_target!(|input: (u8, u8, &[u8])| {
     let (codec, times, bytes) = input;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::dedup::filter::{Filter, Shape};
+use pinstripe_stripe::{Filter, Shape};
 use pinstripe_member::format::index_run::{self, Fences, Page, RunHead};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -9,7 +9,7 @@ use pinstripe_member::format::label::{Encryption, Padding};
 use pinstripe_member::format::record::{
     RECORD_HEAD_BYTES, RecordHead, RecordKind, clear_head, fill_sums, parse_clear, parse_inner,
 };
-use pinstripe_stripe::seal::{Opener, Sealer};
+use pinstripe_stripe::{Opener, Sealer};
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::id::StoreId;
 

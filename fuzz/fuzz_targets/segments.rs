@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::chunk::{Candidates, Chunking, Cutter};
+use pinstripe_stripe::{Candidates, Chunking, Cutter};
 
 fuzz_target!(|input: (u8, u64, u16, u8, Vec<(u16, bool)>, &[u8])| {
     let (sizes, seed, offset, times, segments, bytes) = input;

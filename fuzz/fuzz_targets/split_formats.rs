@@ -4,9 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_split::format::{
-    BatchExtent, End, FRAME_BYTES, Frame, Head, LogIndex, Manifest, PAGE_BYTES, Tag,
-};
+use pinstripe_split::{BatchExtent, OutputEnd, FRAME_BYTES, Frame, OutputHead, LogIndex, Manifest, PAGE_BYTES, Tag};
 use pinstripe_member::format::stripe_set::checksum;
 
 /// A page with this body, cut or filled up.
@@ -33,14 +31,14 @@ fuzz_target!(|input: (u8, &[u8])| {
     match kind % 7 {
         0 => {
             let page = page(Object::SplitHead, bytes);
-            if let Ok(head) = Head::decode(&page) {
+            if let Ok(head) = OutputHead::decode(&page) {
                 assert!(head.encode() == page);
                 assert!(head.belongs_with(&head).is_ok());
             }
         }
         1 => {
             let page = page(Object::SplitEnd, bytes);
-            if let Ok(end) = End::decode(&page) {
+            if let Ok(end) = OutputEnd::decode(&page) {
                 assert!(end.is_some_and(|end| end.encode() == page));
             }
         }
@@ -68,7 +66,7 @@ fuzz_target!(|input: (u8, &[u8])| {
             }
         }
         _ => {
-            drop((Head::decode(bytes), End::decode(bytes)));
+            drop((OutputHead::decode(bytes), OutputEnd::decode(bytes)));
             if let Some(at) = Frame::find(bytes) {
                 assert!(bytes[at..].starts_with(b"psFR"));
             }

@@ -6,14 +6,9 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_split::format::{FRAME_BYTES, Frame, SplitLayout};
+use pinstripe_stripe::Codec;
+use pinstripe_split::{FRAME_BYTES, Frame, SplitLayout, LayoutChoice, SplitOptions, split, CodecChoice, ByteSource, Fake, Reader, UnitReader};
 use pinstripe_member::format::stripe_set::checksum;
-use pinstripe_split::ops::split::{LayoutChoice, SplitOptions, run};
-use pinstripe_split::pipeline::split::CodecChoice;
-use pinstripe_split::source::{ByteSource, Fake};
-use pinstripe_split::outputs::Reader;
-use pinstripe_split::outputs::unit::UnitReader;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 
@@ -61,7 +56,7 @@ fn made(spread: LayoutChoice, outputs: usize, parity: u8) -> Made {
         faults: None,
         remote: None,
     };
-    run(&|| Ok(Box::new(fake()) as Box<dyn ByteSource>), &options, &Monitor::default())
+    split(&|| Ok(Box::new(fake()) as Box<dyn ByteSource>), &options, &Monitor::default())
         .expect("it can be split");
     let outputs = paths.iter().map(|it| std::fs::read(it).expect("it is there")).collect();
     Made { parity: parity.into(), outputs }

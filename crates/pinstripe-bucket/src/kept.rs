@@ -11,7 +11,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_member::format::envelope;
 use pinstripe_member::format::stripe_set::HEADER_BYTES;
 use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache};
-use pinstripe_stripe::stripe::sound_end;
+use pinstripe_stripe::sound_end;
 
 use crate::locks::{BucketLock, RankedMutex};
 use crate::place::BucketPlace;

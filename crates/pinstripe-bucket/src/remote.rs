@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
 use pinstripe_member::{Member, NewMember, RemoteMembers, SealedCache, SharedMember};
-use pinstripe_split::outputs::RemoteOutputs;
+use pinstripe_split::RemoteOutputs;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::bandwidth::Bandwidth;

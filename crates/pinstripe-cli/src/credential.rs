@@ -15,7 +15,7 @@ use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_stripe::seal::Credential;
+use pinstripe_stripe::Credential;
 use zeroize::Zeroizing;
 
 use crate::escape;

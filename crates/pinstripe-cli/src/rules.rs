@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use pinstripe_stripe::retention::Policy;
+use pinstripe_stripe::Policy;
 use serde::Serialize;
 
 use crate::time;

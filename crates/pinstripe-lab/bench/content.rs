@@ -194,7 +194,7 @@ mod tests {
         let mut words = Vec::new();
         add_words(&mut words, 1 << 20, &mut Noise(7));
         assert_eq!(words.len(), 1 << 20);
-        let mut encoder = pinstripe_stripe::codec::Encoder::new("zstd:3".parse().unwrap()).unwrap();
+        let mut encoder = pinstripe_stripe::Encoder::new("zstd:3".parse().unwrap()).unwrap();
         let mut out = Vec::new();
         encoder.encode(&words, &mut out).unwrap();
         let times = words.len() as f64 / out.len() as f64;

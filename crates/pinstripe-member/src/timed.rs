@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pinstripe_prefetch::latencies::Latencies;
+use pinstripe_prefetch::Latencies;
 
 use super::{
     BatchedMember, Caps, ExtentName, ExtentWriter, Glance, KeptLonger, Member, Replace, Room,

@@ -18,7 +18,7 @@
 //! [`Settings`] is disconnected, and so is a client that violates the protocol; other clients are
 //! not affected.
 //!
-//! Not in this crate: the bytes of the protocol ([`protocol`]), and access control: a client that
+//! Not in this crate: the bytes of the protocol (`protocol`), and access control: a client that
 //! reaches the socket may do all that the export allows.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
@@ -28,11 +28,11 @@ mod client;
 mod context;
 mod executor;
 mod export;
-pub mod fuse;
+mod fuse;
 mod heuristic;
-pub mod limits;
+mod limits;
 mod memory;
-pub mod protocol;
+mod protocol;
 mod queue;
 mod receive_buffer;
 mod send_queue;
@@ -41,5 +41,9 @@ mod settings;
 
 pub use address::Address;
 pub use export::{Export, Traffic};
+pub use fuse::{DeviceMount, MountOptions};
+pub use protocol::{
+    ExportInfo, Handshake, OPTION_HEAD_BYTES, OptionHead, REQUEST_BYTES, Request, Step, Terms,
+};
 pub use server::{Server, serve_socket};
 pub use settings::Settings;

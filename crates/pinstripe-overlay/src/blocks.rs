@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pinstripe_base::error::Result;
-use pinstripe_prefetch::runner::FetchSource;
+use pinstripe_prefetch::FetchSource;
 
 use crate::cache::BlockCache;
 use crate::calls::{CallPool, CallReply};

@@ -14,7 +14,7 @@ use pinstripe_base::clock::{monotonic, since};
 use pinstripe_base::error::{Error, Kind, Result};
 pub(crate) use pinstripe_io::calls::CallReply;
 use pinstripe_io::calls::{Call, CallThreads};
-use pinstripe_prefetch::latencies::Latencies;
+use pinstripe_prefetch::Latencies;
 
 /// The threads that make the calls, and counters of the answers.
 pub(crate) struct CallPool {

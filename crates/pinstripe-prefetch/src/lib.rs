@@ -9,9 +9,18 @@
 //! then `planner` and `latencies` (how long sources took). Not in this crate: what the bytes mean,
 //! and where they come from.
 
-pub mod hint;
-pub mod latencies;
-pub mod planner;
-pub mod readers;
-pub mod runner;
-pub mod simulation;
+mod hint;
+mod latencies;
+mod planner;
+mod readers;
+mod runner;
+mod simulation;
+
+pub use hint::parse as parse_hint;
+pub use latencies::Latencies;
+pub use planner::{Bounds, FetchPlan, Hint, Presence, StreamStatus};
+pub use readers::{Readers, ReadersOfObject};
+pub use runner::{Ahead, BudgetUsage, FetchSource, Pinned, Runner};
+pub use simulation::patterns::all as patterns;
+pub use simulation::rules::{Doubling, KnownPlan, OneCursor, OneStride, Ours as OwnRule};
+pub use simulation::{Cluster, Rule, SimulatedRun, run as simulate};

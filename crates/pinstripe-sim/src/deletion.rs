@@ -15,7 +15,7 @@ use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;
 use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_stripe::retention::Policy;
+use pinstripe_stripe::Policy;
 
 use crate::look::look;
 use crate::operation::{End, Partner};

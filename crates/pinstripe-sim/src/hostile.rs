@@ -15,9 +15,7 @@ use pinstripe_member::format::meta::{FileKind, Metadata, Time};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::format::tree::{Child, compare_paths, encode_node};
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::dedup::Claims;
-use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::{Abort, Claims, Sealer};
 
 /// An entry of this kind, with nothing special about it.
 pub fn entry(path: &[u8], kind: FileKind) -> Entry {

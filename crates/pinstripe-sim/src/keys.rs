@@ -4,7 +4,7 @@ use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_member::format::key_ring::KdfCosts;
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::operation::{End, KeyWork};
 use crate::process::under;

@@ -17,7 +17,7 @@ use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::format::session::Process;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, Places, Room, Steps};
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 pub use pinstripe_testing::noise;
 use tempfile::TempDir;
 

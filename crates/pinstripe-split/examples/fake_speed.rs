@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use pinstripe_base::error::Result;
-use pinstripe_split::source::Fake;
+use pinstripe_split::Fake;
 
 /// Made at a time, as `split` does.
 const UNIT_BYTES: u64 = 4 << 20;

@@ -8,8 +8,28 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
-pub mod format;
-pub mod ops;
-pub mod outputs;
-pub mod pipeline;
-pub mod source;
+mod format;
+mod ops;
+mod outputs;
+mod pipeline;
+mod source;
+
+pub use format::{
+    BatchExtent, End as OutputEnd, FRAME_BYTES, Frame, FrameKind, Head as OutputHead, Identity,
+    LogIndex, Manifest, PAGE_BYTES, PAGES_BYTES, SET_ROWS, SplitLayout, Tag, Use, unit_bytes,
+};
+pub use ops::join::{
+    JoinOptions, Joined, look as look_at_output, open as open_outputs, require_complete,
+    run as join, verify as verify_outputs,
+};
+pub use ops::split::{
+    LayoutChoice, SplitOptions, SplitOutcome, Written as WrittenOutput, run as split,
+};
+pub use outputs::log::{Log, Sets as LogSets};
+pub use outputs::unit::UnitReader;
+pub use outputs::{Located, Reader, RemoteOutputs, beside_path};
+pub use pipeline::join::Target as JoinTarget;
+pub use pipeline::split::{CodecChoice, geometry as set_geometry};
+pub use source::{
+    ByteSource, Extent, Fake, FakeSpec, Millionths, SourceDevice, Units, open as open_source,
+};

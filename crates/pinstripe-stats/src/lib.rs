@@ -13,7 +13,7 @@ mod knee;
 mod order;
 mod pairs;
 mod rank;
-pub mod simulated;
+mod simulated;
 mod summary;
 mod verdict;
 
@@ -24,6 +24,7 @@ pub use knee::knee;
 pub use order::{Interval, LEVEL, median_interval, ratio_interval};
 pub use pairs::{Paired, bounds, judge_pairs, paired};
 pub use rank::{RankTest, mann_whitney};
+pub use simulated::{SpeedNoise, speed as simulated_speed};
 pub use summary::{Summary, median, quantile};
 pub use verdict::{
     ALPHA, AS_GOOD, Basis, Better, Finding, Verdict, correct, judge, rounds_to_tell_apart,

@@ -7,10 +7,35 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
-pub mod abort;
-pub mod chunk;
-pub mod codec;
-pub mod dedup;
-pub mod retention;
-pub mod seal;
-pub mod stripe;
+mod abort;
+mod chunk;
+mod codec;
+mod dedup;
+mod retention;
+mod seal;
+mod stripe;
+
+pub use abort::Abort;
+pub use chunk::{Candidates, Chunking, Cutter, Resolver};
+pub use codec::lzo::{
+    Dictionary as LzoDictionary, compress as lzo_compress, decompress as lzo_decompress,
+    max_stored_bytes as lzo_max_stored_bytes,
+};
+pub use codec::{
+    Codec, Decoder, Encoded, Encoder, EncoderSet, Governor, Look, looks_incompressible,
+};
+pub use dedup::Claims;
+pub use dedup::distinct::{Count, Distinct, key_of as distinct_key};
+pub use dedup::filter::{Filter, Shape};
+pub use retention::{
+    Candidate, KeepReason, Policy, groups as retention_groups, judge as keep_reasons,
+};
+pub use seal::{
+    Credential, NewSlot, OpenedRecord, Opener, RootKey, Sealer, Voucher, keys_changed,
+    locked as locked_error, padded_bytes, succeeds, unwrap_key,
+};
+pub use stripe::geometry::Permutation;
+pub use stripe::{
+    ExtentDamage, ExtentPart, Geometry, ReadReport, SetLayout, SetReader, SetWriter, StripSink,
+    Verification, WINDOW_BYTES, distance, sound_end,
+};

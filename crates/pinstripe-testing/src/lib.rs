@@ -7,7 +7,7 @@ mod mounts;
 mod networks;
 mod noise;
 mod proxy;
-pub mod s3;
+mod s3;
 mod tick;
 
 use std::io::Write;
@@ -18,7 +18,7 @@ pub use mounts::{in_own_mounts, mount, unmount};
 pub use networks::{Network, in_own_networks};
 pub use noise::noise;
 pub use proxy::{Asked, Fate, Proxy};
-pub use s3::S3Server;
+pub use s3::{BUCKET, KEY_ID, KEY_SECRET, S3Server};
 pub use tick::await_tick;
 
 /// A shell that runs a script.

@@ -1,11 +1,13 @@
 //! The public items of a library that nothing outside its crate uses: they hide what is dead from
 //! the compiler, and a reader takes them for promises.
 //!
-//! An item counts as used when any Rust file outside the crate's `src` has its name, tests and
-//! comments included. So the true number is higher, and never lower.
+//! An item counts as used when any Rust file outside the crate's `src` has its name, or the name
+//! that the root of the crate gives it, tests and comments included. So the true number is higher,
+//! and never lower.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::paths::paths;
 use super::source::words;
 use super::{File, Finding, Scanned, ratchet};
 
@@ -21,6 +23,10 @@ pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Findin
             users.entry(word).or_default().insert(user);
         }
     }
+    let renamed = renamed(scanned);
+    let is_used = |folder: &str, name: &str| {
+        users.get(name).is_some_and(|users| users.iter().any(|it| *it != folder))
+    };
     let mut unused = Vec::new();
     for file in scanned {
         let Some(folder) = crate_of(&file.path) else { continue };
@@ -28,7 +34,8 @@ pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Findin
             continue;
         }
         for (name, at) in file.source.public_items() {
-            if users.get(name.as_str()).is_none_or(|users| users.iter().all(|it| *it == folder)) {
+            let alias = renamed.get(&(folder, name.clone()));
+            if !is_used(folder, &name) && !alias.is_some_and(|alias| is_used(folder, alias)) {
                 unused.push(format!("{}:{}: {name}", file.path, file.source.line(at)));
             }
         }
@@ -38,6 +45,22 @@ pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Findin
         let what = format!("{found} public items are used by no other crate");
         (what, format!("make them pub(crate): {names}"))
     })
+}
+
+/// The names that the roots of crates give to items, by the folder of the crate and the item's own
+/// name.
+fn renamed(scanned: &[Scanned]) -> BTreeMap<(&str, String), String> {
+    let mut renamed = BTreeMap::new();
+    for root in scanned.iter().filter(|file| file.path.ends_with("/src/lib.rs")) {
+        let Some(folder) = crate_of(&root.path) else { continue };
+        for path in paths(&root.source.product).into_iter().filter(|path| path.is_reexport) {
+            let Some(name) = path.names.last().filter(|name| **name != path.alias) else {
+                continue;
+            };
+            renamed.insert((folder, name.clone()), path.alias);
+        }
+    }
+    renamed
 }
 
 /// The folder of the crate in whose `src` a file is.
@@ -56,16 +79,19 @@ mod tests {
         let files = [
             file(
                 "crates/pinstripe-io/src/lib.rs",
-                "pub struct Lane; pub fn cut() {} pub(crate) fn own() {} pub const MOST: u8 = 1;",
+                "pub struct Lane; pub fn cut() {} pub(crate) fn own() {} pub const MOST: u8 = 1; \
+                 mod parts; pub use parts::{open as open_lane, shut as shut_lane};",
             ),
+            file("crates/pinstripe-io/src/parts.rs", "pub fn open() {} pub fn shut() {}"),
             file("crates/pinstripe-io/src/lane.rs", "fn uses() { cut() }"),
-            file("crates/pinstripe-io/tests/lane.rs", "fn tests(_: Lane) {}"),
+            file("crates/pinstripe-io/tests/lane.rs", "fn tests(_: Lane) { open_lane() }"),
             file("crates/pinstripe-cli/src/main.rs", "pub fn run() {}"),
         ];
         let told = |most| unused(&files, &scan(&files), most).map(|it| it.to_string());
-        assert_eq!(told(2), None);
-        let more = told(1).unwrap();
-        assert!(more.starts_with("error: 2 ") && more.contains("cut") && more.contains("MOST"));
-        assert!(told(3).unwrap().starts_with("warning: 2 "));
+        assert_eq!(told(3), None);
+        let more = told(2).unwrap();
+        assert!(more.starts_with("error: 3 "), "{more}");
+        assert!(["cut", "MOST", "shut"].iter().all(|name| more.contains(name)), "{more}");
+        assert!(told(4).unwrap().starts_with("warning: 3 "));
     }
 }

@@ -15,7 +15,7 @@ use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::{ExtentName, Member, Places, Room};
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 
 use pinstripe_testing::Fate;
 
@@ -69,7 +69,7 @@ impl Counted {
 
     /// What a process of its own asks to do something with the store: the lines of its requests.
     fn asked<T>(&self, work: impl FnOnce(&Store) -> T) -> (T, Vec<String>) {
-        let buckets = Arc::new(crate::support::buckets(pinstripe_testing::s3::KEY_SECRET));
+        let buckets = Arc::new(crate::support::buckets(pinstripe_testing::KEY_SECRET));
         self.site.proxy.take_log();
         let options = OpenOptions { remote: Some(buckets), ..OpenOptions::default() };
         let mut store = Store::open_with(&self.place, options).unwrap();

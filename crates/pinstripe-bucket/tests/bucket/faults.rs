@@ -6,8 +6,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::Bandwidth;
 use pinstripe_member::{ExtentName, Member, RemoteMembers, Replace, Room};
-use pinstripe_testing::s3::KEY_SECRET;
-use pinstripe_testing::{Asked, Fate};
+use pinstripe_testing::{Asked, Fate, KEY_SECRET};
 
 use crate::support::{Site, buckets};
 

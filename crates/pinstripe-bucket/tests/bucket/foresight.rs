@@ -107,7 +107,7 @@ fn an_object_that_another_host_replaced_is_read_anew() {
     let Some(site) = Site::new("an_object_that_another_host_replaced") else { return };
     let place = site.fresh_place();
     let member = site.buckets.create(&place).unwrap().member;
-    let other = crate::support::buckets(pinstripe_testing::s3::KEY_SECRET).open(&place).unwrap();
+    let other = crate::support::buckets(pinstripe_testing::KEY_SECRET).open(&place).unwrap();
     member.put(name(Room::Snapshots, 1), b"before").unwrap();
     member.foresee(&WANTED);
     assert_eq!(read(&*member, name(Room::Snapshots, 1)), b"before");

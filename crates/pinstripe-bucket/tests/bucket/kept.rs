@@ -6,8 +6,7 @@ use std::sync::Arc;
 use pinstripe_base::id::StoreId;
 use pinstripe_member::format::envelope::{self, Object};
 use pinstripe_member::{ExtentName, Glance, RemoteMembers, Room, SealedCache, SharedMember};
-use pinstripe_testing::Fate;
-use pinstripe_testing::s3::KEY_SECRET;
+use pinstripe_testing::{Fate, KEY_SECRET};
 
 use crate::support::{Site, buckets};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pinstripe_base::error::Kind;
 use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
 use pinstripe_member::{ExtentName, KeptLonger, Member, RemoteMembers, Replace, Room};
-use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
+use pinstripe_testing::{KEY_ID, KEY_SECRET};
 
 use crate::support::{Site, buckets};
 

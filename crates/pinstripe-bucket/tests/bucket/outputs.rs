@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, Policy, conformance};
-use pinstripe_split::ops::join::{self, JoinOptions};
-use pinstripe_split::ops::split::{self, SplitOptions};
-use pinstripe_split::outputs::RemoteOutputs;
-use pinstripe_split::pipeline::join::Target;
-use pinstripe_split::pipeline::split::CodecChoice;
-use pinstripe_split::source;
+use pinstripe_split::{
+    CodecChoice, JoinOptions, JoinTarget, LayoutChoice, RemoteOutputs, SplitOptions, SplitOutcome,
+    join, open_outputs, open_source, require_complete, split, verify_outputs,
+};
 use pinstripe_testing::Fate;
 
 use crate::support::Site;
@@ -68,24 +66,24 @@ impl Split {
         }
     }
 
-    fn split(&self, options: &SplitOptions) -> Result<split::SplitOutcome> {
+    fn split(&self, options: &SplitOptions) -> Result<SplitOutcome> {
         let source = self.dir.path().join("source").into_os_string();
         let stdin = std::io::stdin();
-        let open = || source::open(&source, std::os::fd::AsFd::as_fd(&stdin));
-        split::run(&open, options, &Monitor::default())
+        let open = || open_source(&source, std::os::fd::AsFd::as_fd(&stdin));
+        split(&open, options, &Monitor::default())
     }
 
     fn joined(&self, places: &[PathBuf]) -> Vec<u8> {
         let remote: &dyn RemoteOutputs = &*self.site.buckets;
         let none = pinstripe_io::fault::Plan::default();
-        let reader = join::open(places, Some(remote), &none, &Monitor::default()).unwrap();
+        let reader = open_outputs(places, Some(remote), &none, &Monitor::default()).unwrap();
         let options = JoinOptions { range: None, best_effort: false, workers: 2 };
         let mut joined = Vec::new();
         let mut write = |bytes: &[u8]| {
             joined.extend_from_slice(bytes);
             Ok(())
         };
-        join::run(&reader, &options, Target::Stream(&mut write), &Monitor::default()).unwrap();
+        join(&reader, &options, JoinTarget::Stream(&mut write), &Monitor::default()).unwrap();
         joined
     }
 }
@@ -129,16 +127,16 @@ fn with_parity_one_of_several_buckets_may_be_lost() {
     }
     let remote: &dyn RemoteOutputs = &*split.site.buckets;
     let none = pinstripe_io::fault::Plan::default();
-    let reader = join::open(&split.places, Some(remote), &none, &Monitor::default()).unwrap();
-    let verified = join::verify(&reader, 2, &Monitor::default()).unwrap();
+    let reader = open_outputs(&split.places, Some(remote), &none, &Monitor::default()).unwrap();
+    let verified = verify_outputs(&reader, 2, &Monitor::default()).unwrap();
     assert_eq!((verified.repairable, verified.lost_parts), (0, 0));
     drop(reader);
     // A segment is gone: parity gives it back, and verify names it.
     let bucket = split.places[1].to_str().unwrap().rsplit('/').next().unwrap().to_owned();
     fs::remove_file(split.site.server.file(&format!("{bucket}/log-{:016x}", 0))).unwrap();
     assert!(split.joined(&split.places) == split.content);
-    let reader = join::open(&split.places, Some(remote), &none, &Monitor::default()).unwrap();
-    let verified = join::verify(&reader, 2, &Monitor::default()).unwrap();
+    let reader = open_outputs(&split.places, Some(remote), &none, &Monitor::default()).unwrap();
+    let verified = verify_outputs(&reader, 2, &Monitor::default()).unwrap();
     assert!(verified.repairable > 0 && verified.lost_parts == 0, "{verified:?}");
 }
 
@@ -162,8 +160,8 @@ fn a_split_that_was_cut_off_is_resumed_where_it_was() {
     assert!(error.to_string().contains("AccessDenied"), "{error}");
     let remote: &dyn RemoteOutputs = &*split.site.buckets;
     let none = pinstripe_io::fault::Plan::default();
-    let reader = join::open(&split.places, Some(remote), &none, &Monitor::default()).unwrap();
-    let refused = join::require_complete(&reader, false).unwrap_err();
+    let reader = open_outputs(&split.places, Some(remote), &none, &Monitor::default()).unwrap();
+    let refused = require_complete(&reader, false).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused, "{refused}");
     drop(reader);
     split.site.proxy.rule(|_| Fate::Pass);
@@ -180,8 +178,8 @@ fn a_split_that_was_cut_off_is_resumed_where_it_was() {
 fn a_prefix_with_something_else_and_plain_ranges_are_refused() {
     let Some(split) = Split::new("a_prefix_with_something_else", 1, 1 << 20) else { return };
     let plain = SplitOptions {
-        spread: Some(split::LayoutChoice::Ranges),
-        codec: CodecChoice::Fixed(pinstripe_stripe::codec::Codec::Raw),
+        spread: Some(LayoutChoice::Ranges),
+        codec: CodecChoice::Fixed(pinstripe_stripe::Codec::Raw),
         ..split.options()
     };
     assert_eq!(split.split(&plain).unwrap_err().kind(), Kind::Usage);
@@ -254,7 +252,7 @@ fn an_output_keeps_the_rules_of_devices() {
     device.sync().unwrap();
     device.set_len(9_000_000).unwrap();
     device.sync().unwrap();
-    let again = crate::support::buckets(pinstripe_testing::s3::KEY_SECRET).output(&place).unwrap();
+    let again = crate::support::buckets(pinstripe_testing::KEY_SECRET).output(&place).unwrap();
     assert_eq!(again.len().unwrap(), 9_000_000);
     let mut read = vec![0; 9_000_000];
     again.read_at(0, &mut read).unwrap();

@@ -5,9 +5,8 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
 use pinstripe_base::error::Kind;
 use pinstripe_bucket::BucketSource;
-use pinstripe_overlay::{RangeSource, conformance};
-use pinstripe_testing::Fate;
-use pinstripe_testing::s3::{BUCKET, KEY_ID, KEY_SECRET};
+use pinstripe_overlay::{ConformanceStand, RangeSource, check_conformance};
+use pinstripe_testing::{BUCKET, Fate, KEY_ID, KEY_SECRET};
 
 use crate::support::Site;
 
@@ -39,7 +38,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-impl conformance::Stand for Objects<'_> {
+impl ConformanceStand for Objects<'_> {
     type Source = BucketSource;
 
     fn open(&self) -> BucketSource {
@@ -63,7 +62,7 @@ impl conformance::Stand for Objects<'_> {
 #[test]
 fn a_bucket_is_a_source() {
     let Some(site) = Site::new("a_bucket_is_a_source") else { return };
-    conformance::check(&|| Objects::new(&site));
+    check_conformance(&|| Objects::new(&site));
 }
 
 #[test]
@@ -82,7 +81,7 @@ fn a_directory_of_many_objects_is_listed_whole() {
     let dir = site.server.file("p0/many");
     std::fs::create_dir_all(&dir).unwrap();
     (0..2100).for_each(|number| std::fs::write(dir.join(format!("{number}")), "x").unwrap());
-    let source = conformance::Stand::open(&objects);
+    let source = ConformanceStand::open(&objects);
     let listed = source.list(b"many").unwrap();
     assert_eq!(listed.len(), 2100);
     assert!(listed.iter().all(|(_, entry)| entry.as_ref().unwrap().owner == (1, 2)));
@@ -96,8 +95,8 @@ fn a_directory_of_many_objects_is_listed_whole() {
 fn a_lying_endpoint_gives_no_wrong_bytes() {
     let Some(site) = Site::new("a_lying_endpoint_gives_no_wrong_bytes") else { return };
     let objects = Objects::new(&site);
-    conformance::Stand::write(&objects, "file", &[7; 100_000]);
-    let source = conformance::Stand::open(&objects);
+    ConformanceStand::write(&objects, "file", &[7; 100_000]);
+    let source = ConformanceStand::open(&objects);
     let version = source.stat(b"file").unwrap().version;
     let mut out = Vec::new();
     site.proxy.rule(|asked| match asked.number % 3 {

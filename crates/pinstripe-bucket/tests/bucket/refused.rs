@@ -7,8 +7,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
 use pinstripe_member::{ExtentName, Member, Patience, RemoteMembers, Room, WatchedMember};
-use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
-use pinstripe_testing::{Fate, Proxy};
+use pinstripe_testing::{Fate, KEY_ID, KEY_SECRET, Proxy};
 
 use crate::support::Site;
 

@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::Kind;
 use pinstripe_member::{ExtentName, Member, RemoteMembers, Replace, conformance};
-use pinstripe_testing::s3::{BUCKET, KEY_ID, KEY_SECRET};
+use pinstripe_testing::{BUCKET, KEY_ID, KEY_SECRET};
 
 use crate::support::Site;
 

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pinstripe_base::error::Result;
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
 use pinstripe_member::{RemoteMembers, SharedMember};
-use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
-use pinstripe_testing::{Proxy, S3Server};
+use pinstripe_testing::{KEY_ID, KEY_SECRET, Proxy, S3Server};
 use tempfile::TempDir;
 
 /// The stand of a test.

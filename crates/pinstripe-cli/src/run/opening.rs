@@ -11,7 +11,7 @@ use pinstripe::store::{MemberSlot, OpenOptions, OtherHalf, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::is_remote;
-use pinstripe_stripe::seal::Credential;
+use pinstripe_stripe::Credential;
 
 use super::context::Run;
 use super::known_stores::{self, KnownStore, KnownStores, Proof};

@@ -10,7 +10,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_member::format::label::MemberFacts;
 use pinstripe_member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe_rados::{Pools, is_pool};
-use pinstripe_split::outputs::RemoteOutputs;
+use pinstripe_split::RemoteOutputs;
 
 use super::context::Run;
 use crate::event::Event;

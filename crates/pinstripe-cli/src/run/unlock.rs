@@ -7,7 +7,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;
 use pinstripe_member::format::key_ring::KdfCosts;
 use pinstripe_member::format::label::Encryption;
-use pinstripe_stripe::seal::{Credential, locked};
+use pinstripe_stripe::{Credential, locked_error};
 
 use super::context::Run;
 use super::known_stores::KnownStore;
@@ -84,7 +84,7 @@ fn unlock_sealed(
         return Ok(Some((credential, slot)));
     }
     if !is_terminal() {
-        let lack = lack.ok_or_else(locked)?;
+        let lack = lack.ok_or_else(locked_error)?;
         run.monitor.note(&format!("the store is encrypted and no key was given: {lack}"));
         return Ok(None);
     }
@@ -95,7 +95,7 @@ fn unlock_sealed(
         };
         let answer = ask(question)?;
         if answer.is_empty() {
-            return if lack.is_none() { Err(locked()) } else { Ok(None) };
+            return if lack.is_none() { Err(locked_error()) } else { Ok(None) };
         }
         let credential = Credential::password(answer)?;
         match try_slots(run, store, &credential) {
@@ -106,7 +106,7 @@ fn unlock_sealed(
             Err(error) => return Err(error),
         }
     }
-    Err(locked())
+    Err(locked_error())
 }
 
 /// Tries the slots, the one that opened the store before first.

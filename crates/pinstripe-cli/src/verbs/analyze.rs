@@ -13,7 +13,7 @@ use pinstripe::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_stripe::dedup::distinct::Count;
+use pinstripe_stripe::Count;
 
 use crate::event::Event;
 use crate::run::progress::Gauge;

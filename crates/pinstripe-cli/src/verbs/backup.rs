@@ -15,9 +15,7 @@ use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_stripe::chunk::Chunking;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::seal::Credential;
+use pinstripe_stripe::{Chunking, Codec, Credential};
 
 use super::{key, snapshots};
 use crate::args::tag;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use pinstripe::ops::cat;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
-use pinstripe_split::ops::join;
+use pinstripe_split::{JoinOptions, open_outputs};
 
 use crate::args::refuse_option;
 use crate::args::{ByteRange, Size, range, size};
@@ -94,8 +94,8 @@ impl CatArgs {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
         let (outputs, remote) = (run.each_place(&outputs)?, run.remote_outputs());
         let faults = run.common.device_faults()?;
-        let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
-        let options = join::JoinOptions {
+        let reader = open_outputs(&outputs, remote.as_deref(), &faults, &run.monitor)?;
+        let options = JoinOptions {
             range: Some(range.of(reader.source_bytes())),
             best_effort: false,
             workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),

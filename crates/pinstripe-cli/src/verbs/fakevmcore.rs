@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
-use pinstripe_nbd::fuse::{DeviceMount, MountOptions};
-use pinstripe_split::source::{Fake, FakeSpec, Millionths, SourceDevice};
+use pinstripe_nbd::{DeviceMount, MountOptions};
+use pinstripe_split::{Fake, FakeSpec, Millionths, SourceDevice};
 
 use crate::args::{Size, one_line, size};
 use crate::escape;

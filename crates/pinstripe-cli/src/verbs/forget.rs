@@ -7,7 +7,7 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
 use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_stripe::retention::Policy;
+use pinstripe_stripe::Policy;
 
 use super::snapshots;
 use crate::escape;

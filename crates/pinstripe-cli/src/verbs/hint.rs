@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_fuse::send_hint;
-use pinstripe_prefetch::hint::parse;
+use pinstripe_prefetch::parse_hint;
 
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -46,7 +46,7 @@ impl HintArgs {
     /// [`Kind::Usage`] for an unknown hint, [`Kind::Unsupported`] for a file that accepts no hints.
     pub fn run(&self, _: &Run) -> Result<Ending> {
         let hint = self.hint.join(" ");
-        parse(hint.as_bytes())
+        parse_hint(hint.as_bytes())
             .map_err(|wrong| wrong.advice("'pinstripe hint --help' lists the hints"))?;
         let file = File::open(&self.file)
             .map_err(|error| Error::io("cannot be opened", &self.file, error))?;

@@ -8,9 +8,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_member::format::label::{Chunker, Encryption, Padding, StoreConfig};
-use pinstripe_stripe::chunk::Chunking;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::seal::NewSlot;
+use pinstripe_stripe::{Chunking, Codec, NewSlot};
 
 use super::key;
 use crate::args::refuse_option;

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_split::format::{Head, Manifest};
-use pinstripe_split::ops::join;
+use pinstripe_split::{Manifest, OutputHead, look_at_output};
 
 use super::split::{codec_name, codec_rows};
 use crate::args::refuse_option;
@@ -44,7 +43,7 @@ impl InspectArgs {
     }
 
     fn one(&self, run: &Run, path: &PathBuf) -> Result<()> {
-        let output = join::look(path, run.remote_outputs().as_deref())?;
+        let output = look_at_output(path, run.remote_outputs().as_deref())?;
         let head = output.head.as_ref().map_err(pinstripe_base::error::Error::duplicate)?;
         let manifest = output.manifest(head.tag()).unwrap_or_else(|error| {
             run.monitor.warning(path, error);
@@ -83,7 +82,7 @@ const HEAD: [(&str, Side); 4] = [
 /// The description of an output, for scripts and for people.
 fn described(
     path: &Path,
-    head: &Head,
+    head: &OutputHead,
     bytes: u64,
     manifest: Option<&Manifest>,
 ) -> (Event, Vec<(&'static str, String)>) {

@@ -11,9 +11,9 @@ use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
-use pinstripe_split::ops::join::{self, Joined};
-use pinstripe_split::outputs::Reader;
-use pinstripe_split::pipeline::join::Target;
+use pinstripe_split::{
+    JoinOptions, JoinTarget, Joined, Reader, join, open_outputs, require_complete,
+};
 
 use crate::args::refuse_option;
 use crate::args::{parsed, range};
@@ -65,19 +65,19 @@ impl JoinArgs {
     /// Joins.
     ///
     /// # Errors
-    /// The errors of [`join::run`].
+    /// The errors of [`join()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
         let faults = run.common.device_faults()?;
-        let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
+        let reader = open_outputs(&outputs, remote.as_deref(), &faults, &run.monitor)?;
         let range = self.range.map(|it| it.of(reader.source_bytes()));
-        let options = join::JoinOptions {
+        let options = JoinOptions {
             range,
             best_effort: self.best_effort,
             workers: run.common.threads.map_or_else(system::cores, |threads| threads as usize),
         };
-        join::require_complete(&reader, self.best_effort)?;
+        require_complete(&reader, self.best_effort)?;
         let joined = match self.output == Path::new("-") {
             true => to_stdout(run, &reader, &options)?,
             false => self.to_file(run, &reader, &options)?,
@@ -85,7 +85,7 @@ impl JoinArgs {
         Ok(Ending::done(facts(&reader, &joined)))
     }
 
-    fn to_file(&self, run: &Run, reader: &Reader, options: &join::JoinOptions) -> Result<Joined> {
+    fn to_file(&self, run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Joined> {
         // A device or pipe is written directly: a new file must not replace its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
@@ -135,7 +135,7 @@ impl JoinArgs {
         &self,
         run: &Run,
         reader: &Reader,
-        options: &join::JoinOptions,
+        options: &JoinOptions,
         device: &Arc<FileDevice>,
         is_device: bool,
         range: &Range<u64>,
@@ -145,8 +145,8 @@ impl JoinArgs {
             device.set_len(range.end - range.start)?;
         }
         let ticker = run.ticker(GAUGE);
-        let target = Target::Device { device: Arc::clone(device).into(), is_blank: !is_device };
-        let joined = join::run(reader, options, target, &run.monitor)?;
+        let target = JoinTarget::Device { device: Arc::clone(device).into(), is_blank: !is_device };
+        let joined = join(reader, options, target, &run.monitor)?;
         device.sync()?;
         drop(ticker);
         Ok(joined)
@@ -154,7 +154,7 @@ impl JoinArgs {
 }
 
 /// Writes to standard output, in order.
-pub fn to_stdout(run: &Run, reader: &Reader, options: &join::JoinOptions) -> Result<Joined> {
+pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Joined> {
     refuse_option(
         run.common.json,
         "--json",
@@ -163,7 +163,7 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &join::JoinOptions) -> Res
     let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
     let screen = Arc::clone(&run.screen);
     let mut write = move |bytes: &[u8]| screen.content(bytes);
-    let joined = join::run(reader, options, Target::Stream(&mut write), &run.monitor)?;
+    let joined = join(reader, options, JoinTarget::Stream(&mut write), &run.monitor)?;
     drop(ticker);
     Ok(joined)
 }

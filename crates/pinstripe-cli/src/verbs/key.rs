@@ -8,7 +8,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
 use pinstripe_member::format::key_ring::KdfCosts;
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::args::{Size, size};
 use crate::credential::{CredentialArgs, ask_new, key_file_advice, remove_key_file};

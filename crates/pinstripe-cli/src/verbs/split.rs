@@ -10,11 +10,10 @@ use pinstripe_base::id::hex;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_io::device::{Engine, Policy};
-use pinstripe_split::format::Use;
-use pinstripe_split::ops::split::{self, LayoutChoice, SplitOutcome};
-use pinstripe_split::pipeline::split::CodecChoice;
-use pinstripe_split::source;
-use pinstripe_stripe::codec::Codec;
+use pinstripe_split::{
+    CodecChoice, LayoutChoice, SplitOptions, SplitOutcome, Use, WrittenOutput, open_source, split,
+};
+use pinstripe_stripe::Codec;
 
 use crate::args::refuse_option;
 use crate::args::{Size, one_line, parsed, size};
@@ -129,11 +128,11 @@ impl SplitArgs {
     /// Splits.
     ///
     /// # Errors
-    /// The errors of [`split::run`].
+    /// The errors of [`split()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
         let faults = run.common.device_faults()?;
-        let options = split::SplitOptions {
+        let options = SplitOptions {
             outputs: run.each_place(&self.outputs)?,
             spread: self.layout.map(|layout| match layout {
                 Layout::Stripes => LayoutChoice::Stripes,
@@ -156,9 +155,9 @@ impl SplitArgs {
             remote: run.remote_outputs(),
         };
         let stdin = std::io::stdin();
-        let open = || source::open(&self.source, stdin.as_fd());
+        let open = || open_source(&self.source, stdin.as_fd());
         let ticker = run.ticker(GAUGE);
-        let outcome = split::run(&open, &options, &run.monitor)?;
+        let outcome = split(&open, &options, &run.monitor)?;
         drop(ticker);
         for output in &outcome.outputs {
             if let (Some(fallback), Some(_)) = (&output.fallback, self.policy) {
@@ -175,7 +174,7 @@ impl SplitArgs {
 const GAUGE: Gauge =
     Gauge { label: "splitting", done_bytes: |monitor| monitor.get(Counter::ReadBytes), passes: 1 };
 
-fn written(output: &split::Written) -> Event {
+fn written(output: &WrittenOutput) -> Event {
     Event::new("output").with_fields(output).with("busy_seconds", output.busy.as_secs_f64())
 }
 
@@ -250,7 +249,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
 }
 
 /// A row for each codec, and for what is not stored.
-pub fn codec_rows(manifest: &pinstripe_split::format::Manifest) -> Vec<Vec<String>> {
+pub fn codec_rows(manifest: &pinstripe_split::Manifest) -> Vec<Vec<String>> {
     let row = |it: &Use| {
         vec![
             codec_name(it),

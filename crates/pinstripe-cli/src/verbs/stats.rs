@@ -4,7 +4,7 @@ use pinstripe::ops::stats::{self, Holds};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_stripe::dedup::distinct::Count;
+use pinstripe_stripe::Count;
 
 use super::{analyze, snapshots};
 use crate::event::Event;

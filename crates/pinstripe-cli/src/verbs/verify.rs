@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_record::verify::{self, VerifyOutcome};
-use pinstripe_split::ops::join;
+use pinstripe_split::{open_outputs, require_complete, verify_outputs};
 
 use super::join::{GAUGE, facts};
 use crate::args::refuse_option;
@@ -37,7 +37,7 @@ impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors
-    /// The errors of [`join::verify`].
+    /// The errors of [`verify_outputs`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         if let [take] = &self.outputs[..]
@@ -48,11 +48,11 @@ impl VerifyArgs {
         self.check_there()?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
         let faults = run.common.device_faults()?;
-        let reader = join::open(&outputs, remote.as_deref(), &faults, &run.monitor)?;
-        join::require_complete(&reader, false)?;
+        let reader = open_outputs(&outputs, remote.as_deref(), &faults, &run.monitor)?;
+        require_complete(&reader, false)?;
         let workers = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let ticker = run.ticker(GAUGE);
-        let verified = join::verify(&reader, workers, &run.monitor)?;
+        let verified = verify_outputs(&reader, workers, &run.monitor)?;
         drop(ticker);
         let missing = reader.missing().len() as u64;
         let troubles = reader.troubles().len() as u64;

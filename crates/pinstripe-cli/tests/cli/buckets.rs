@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
-use pinstripe_testing::{Fate, Proxy, S3Server};
+use pinstripe_testing::{Fate, KEY_ID, KEY_SECRET, Proxy, S3Server};
 use serde_json::Value;
 
 use crate::mount::Mounted;

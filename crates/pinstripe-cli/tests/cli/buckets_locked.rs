@@ -3,8 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pinstripe_testing::S3Server;
-use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
+use pinstripe_testing::{KEY_ID, KEY_SECRET, S3Server};
 
 use crate::buckets::{Cloud, between, summary};
 

@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use pinstripe_testing::s3::{KEY_ID, KEY_SECRET};
-use pinstripe_testing::{Fate, Proxy};
+use pinstripe_testing::{Fate, KEY_ID, KEY_SECRET, Proxy};
 use serde_json::Value;
 
 use crate::buckets::{Cloud, summary};

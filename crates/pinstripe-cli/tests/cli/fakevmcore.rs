@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use pinstripe_split::source::Fake;
+use pinstripe_split::Fake;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

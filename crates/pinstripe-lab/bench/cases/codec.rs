@@ -14,7 +14,7 @@ use std::hint::black_box;
 
 use pinstripe_base::error::Error;
 use pinstripe_base::units::{format_size, parse_size};
-use pinstripe_stripe::codec::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
+use pinstripe_stripe::{Codec, Decoder, Encoded, Encoder, Look, looks_incompressible};
 use rustix::time::{ClockId, clock_gettime};
 
 use self::corpora::{Corpus, built_in, given};
@@ -210,7 +210,7 @@ fn cpu_seconds() -> f64 {
 mod liblzo2 {
     use std::ffi::{c_int, c_ulong, c_void};
 
-    use pinstripe_stripe::codec::{Codec, Encoded, lzo::max_stored_bytes};
+    use pinstripe_stripe::{Codec, Encoded, lzo_max_stored_bytes};
 
     #[link(name = "lzo2")]
     unsafe extern "C" {
@@ -244,7 +244,7 @@ mod liblzo2 {
 
     impl super::Subject for Liblzo2 {
         fn encode(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded, String> {
-            let room = max_stored_bytes(raw.len());
+            let room = lzo_max_stored_bytes(raw.len());
             if self.scratch.len() < room {
                 self.scratch.resize(room, 0);
             }

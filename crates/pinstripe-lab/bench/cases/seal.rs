@@ -13,7 +13,7 @@ use pinstripe_base::units::format_size;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::label::{Encryption, Padding};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
-use pinstripe_stripe::seal::{Opener, Sealer};
+use pinstripe_stripe::{Opener, Sealer};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;

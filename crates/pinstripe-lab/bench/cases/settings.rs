@@ -17,7 +17,7 @@ use pinstripe_base::error::Error;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 use pinstripe_io::fault;
-use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::Codec;
 
 use super::pairs;
 use crate::Result;

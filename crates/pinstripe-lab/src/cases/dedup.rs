@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_stats::Better;
-use pinstripe_stripe::dedup::distinct::Count;
+use pinstripe_stripe::Count;
 
 use super::{Again, Case, CaseOption, Setting, ValueForm, Values, grid, shared};
 use crate::io::walkers;

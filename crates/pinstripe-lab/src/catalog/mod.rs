@@ -55,7 +55,7 @@ pub fn new_store(at: &Path) -> Result<Store> {
         parity: 1,
         strip_bytes: u64::from(ops::init::STRIP_BYTES_DEFAULT),
         chunking: ops::init::CHUNKING_DEFAULT.parse()?,
-        codec: pinstripe_stripe::codec::Codec::default(),
+        codec: pinstripe_stripe::Codec::default(),
         seal: ops::init::Seal::none(),
         same_disk: true,
         now_seconds: 0,

@@ -6,9 +6,7 @@ use std::path::Path;
 
 use pinstripe_base::error::Result;
 use pinstripe_io::device::{Caps, Device, SharedDevice, write_parts};
-use pinstripe_prefetch::planner::Bounds;
-use pinstripe_prefetch::readers::Readers;
-use pinstripe_prefetch::runner::{Ahead, FetchSource, Runner};
+use pinstripe_prefetch::{Ahead, Bounds, FetchSource, Readers, Runner};
 
 /// Units ahead of a reader at most, and threads that fetch them: those of an overlay.
 const WINDOW: u32 = 64;

@@ -298,12 +298,12 @@ mod tests {
     /// any look, and those in which a first one that is slower by 5 % was called as good.
     fn wrong_races(variants: usize, noise: f64, rounds: usize, races: u64) -> (usize, usize) {
         use pinstripe_base::random::Noise;
-        use pinstripe_stats::simulated::{SpeedNoise, speed};
+        use pinstripe_stats::{SpeedNoise, simulated_speed};
         let race = |seed: u64, first: f64| {
             let mut chance = Noise(seed);
             let mut run = |at: usize| {
                 let level = if at == 0 { first } else { 1.0 };
-                level * speed(SpeedNoise::Plain, noise, &mut chance)
+                level * simulated_speed(SpeedNoise::Plain, noise, &mut chance)
             };
             let values: Vec<Vec<f64>> =
                 (0..variants).map(|at| (0..rounds).map(|_| run(at)).collect()).collect();

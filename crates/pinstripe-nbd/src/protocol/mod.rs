@@ -19,7 +19,7 @@ mod reply;
 mod request;
 
 pub use handshake::{ExportInfo, Handshake, Step, greeting};
-pub use option::{ClientOption, OptionHead};
+pub use option::OptionHead;
 pub use reply::{Extent, Form, hole, number_of, status};
 pub use request::{Command, Request, Terms};
 

@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::device::{Device, MemoryDevice, Run, Space, Sparse};
 use pinstripe_io::forward_device;
-use pinstripe_nbd::fuse::{DeviceMount, MountOptions};
+use pinstripe_nbd::{DeviceMount, MountOptions};
 use pinstripe_testing::skipped;
 use rustix::mount::{UnmountFlags, unmount};
 

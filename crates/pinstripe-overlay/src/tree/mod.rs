@@ -16,9 +16,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::file_tree::{FileKind, FileOpening, FileTree, Node, ROOT, TakeEntry};
-use pinstripe_prefetch::planner::{Bounds, FetchPlan, Presence};
-use pinstripe_prefetch::readers::Readers;
-use pinstripe_prefetch::runner::{Ahead, Runner};
+use pinstripe_prefetch::{Ahead, Bounds, FetchPlan, Presence, Readers, Runner};
 use rustix::io::Errno;
 
 use crate::blocks::{Block, BlockKey, Blocks, LARGE_BYTES, small_lengths};
@@ -344,7 +342,7 @@ impl<S: RangeSource> FileTree for OverlayTree<S> {
     }
 
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
-        let (hint, next) = pinstripe_prefetch::hint::parse(text)?;
+        let (hint, next) = pinstripe_prefetch::parse_hint(text)?;
         let size = self.get(inode)?.entry.version.size;
         let plan = self.readers.hint(inode, self.bounds(size), hint, next);
         self.send(inode, size, plan);

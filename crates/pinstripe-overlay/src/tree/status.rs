@@ -1,7 +1,6 @@
 //! The status of an overlay.
 
-use pinstripe_prefetch::readers::ReadersOfObject;
-use pinstripe_prefetch::runner::BudgetUsage;
+use pinstripe_prefetch::{BudgetUsage, ReadersOfObject};
 
 use super::OverlayTree;
 use crate::cache::CacheUsage;

@@ -31,7 +31,7 @@ use pinstripe_base::sync::{lock, wait};
 
 use crate::planner::Presence;
 use cell::Cell;
-pub use pinned::{EndOnDrop, Pinned, PinnedUnit};
+pub use pinned::{EndOnDrop, Pinned};
 pub use state::BudgetUsage;
 use state::{Pinning, State};
 

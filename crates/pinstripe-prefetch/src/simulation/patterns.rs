@@ -94,6 +94,7 @@ fn interleaved(readers: u64, count: u64, stride: u64, numbers: &mut Numbers) -> 
 }
 
 /// Any pattern: a few pieces, each of one kind, out of a seed.
+#[cfg(test)]
 pub fn generated(seed: u64) -> Vec<u64> {
     let mut numbers = Numbers::new(seed + 1);
     let mut records = Vec::new();

@@ -65,7 +65,7 @@ byte_enum! {
 pub struct Frame {
     /// The kind.
     pub kind: FrameKind,
-    /// The codec of stored bytes of data: [`Codec::id`](pinstripe_stripe::codec::Codec::id).
+    /// The codec of stored bytes of data: [`Codec::id`](pinstripe_stripe::Codec::id).
     pub codec: u8,
     /// Bytes that follow.
     pub stored_bytes: u32,

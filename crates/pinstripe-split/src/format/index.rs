@@ -138,7 +138,7 @@ fn place(value: u64) -> Option<u64> {
 /// The use of one codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Use {
-    /// [`Codec::id`](pinstripe_stripe::codec::Codec::id).
+    /// [`Codec::id`](pinstripe_stripe::Codec::id).
     pub codec: u8,
     /// The level, where the codec has levels; 0 elsewhere.
     pub level: i8,

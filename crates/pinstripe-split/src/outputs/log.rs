@@ -11,7 +11,7 @@ use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use pinstripe_member::{ExtentName, SharedMember};
-use pinstripe_stripe::stripe::{SetLayout, SetReader};
+use pinstripe_stripe::{SetLayout, SetReader};
 
 use super::window::Window;
 

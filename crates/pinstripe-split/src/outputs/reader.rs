@@ -14,7 +14,7 @@ use super::unit::{self, RawSidecar, Unit, UnitReader, UnitSource};
 use crate::format::{BatchPlace, Head, Manifest, PAGES_BYTES, SplitLayout};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
-use pinstripe_stripe::stripe::Geometry;
+use pinstripe_stripe::Geometry;
 
 /// The place of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::unit::{RawSidecar, UnitReader, UnitSource, buffer};
 use crate::format::{ALIGN_BYTES, BatchExtent, BatchPlace, Head, PAGES_BYTES, SplitLayout};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
-use pinstripe_stripe::stripe::Geometry;
+use pinstripe_stripe::Geometry;
 
 /// The finished part of a log.
 #[derive(Debug, Clone, Default)]

@@ -74,6 +74,7 @@ impl TreeHash {
     }
 
     /// Units that were taken in an unbroken row from the first one.
+    #[cfg(test)]
     pub fn units(&self) -> u64 {
         self.units
     }

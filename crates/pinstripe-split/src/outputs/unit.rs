@@ -7,7 +7,7 @@ use crate::format::{
 };
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{AlignedBuf, SharedDevice};
-use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::Decoder;
 
 use super::batch::batch_bytes_max;
 use super::log::Log;

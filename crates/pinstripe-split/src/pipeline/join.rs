@@ -23,7 +23,7 @@ use pinstripe_base::sync::{into_inner, lock, wait};
 use pinstripe_base::units::merged;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Device};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings};
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 /// The destination of the source's bytes.
 pub enum Target<'t> {

@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Engine, Policy};
-use pinstripe_split::format::{FRAME_BYTES, Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES};
-use pinstripe_split::ops::split::{SplitOptions, run};
-use pinstripe_split::pipeline::split::CodecChoice;
-use pinstripe_split::source;
-use pinstripe_stripe::codec::Codec;
+use pinstripe_split::{
+    CodecChoice, FRAME_BYTES, Frame, FrameKind, OutputHead, PAGE_BYTES, PAGES_BYTES, SplitOptions,
+    open_source, split,
+};
+use pinstripe_stripe::Codec;
 
 /// Bytes without any pattern.
 pub fn random(seed: u64, bytes: usize) -> Vec<u8> {
@@ -86,11 +86,11 @@ pub fn each_of_a_split(codec: Codec, block_bytes: u32, mut check: impl FnMut(&[u
         faults: None,
         remote: None,
     };
-    let open = || source::open(path.as_os_str(), std::io::stdin().as_fd());
-    run(&open, &options, &Monitor::default()).unwrap();
+    let open = || open_source(path.as_os_str(), std::io::stdin().as_fd());
+    split(&open, &options, &Monitor::default()).unwrap();
 
     let out = fs::read(dir.path().join("out")).unwrap();
-    let tag = Head::decode(&out[..PAGE_BYTES]).unwrap().tag();
+    let tag = OutputHead::decode(&out[..PAGE_BYTES]).unwrap().tag();
     let (mut log, mut checked, mut raw_blocks) = (&out[PAGES_BYTES as usize..], 0, 0);
     while let Some(head) = log.first_chunk() {
         let frame = Frame::decode(head, tag).unwrap();

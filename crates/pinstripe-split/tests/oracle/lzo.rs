@@ -3,8 +3,7 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::codec::lzo::{Dictionary, compress, decompress, max_stored_bytes};
+use pinstripe_stripe::{Codec, LzoDictionary, lzo_compress, lzo_decompress, lzo_max_stored_bytes};
 
 use crate::blocks::{each_of_a_split, memory_like, random, text};
 
@@ -30,7 +29,7 @@ unsafe extern "C" {
 fn their_stream(raw: &[u8]) -> Vec<u8> {
     // LZO1X_1_MEM_COMPRESS is 16384 pointers.
     let mut memory = vec![0u64; 16_384];
-    let mut out = vec![0; max_stored_bytes(raw.len())];
+    let mut out = vec![0; lzo_max_stored_bytes(raw.len())];
     let mut out_bytes = out.len() as c_ulong;
     // SAFETY: all three buffers are as large as liblzo2 asks for, and live through the call.
     let code = unsafe {
@@ -67,15 +66,15 @@ fn their_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
 }
 
 fn our_stream(raw: &[u8]) -> Vec<u8> {
-    let mut out = vec![0; max_stored_bytes(raw.len())];
-    let bytes = compress(raw, &mut Dictionary::default(), &mut out);
+    let mut out = vec![0; lzo_max_stored_bytes(raw.len())];
+    let bytes = lzo_compress(raw, &mut LzoDictionary::default(), &mut out);
     out.truncate(bytes);
     out
 }
 
 fn our_bytes(stored: &[u8], room: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; room];
-    let bytes = decompress(stored, &mut out).ok()?;
+    let bytes = lzo_decompress(stored, &mut out).ok()?;
     out.truncate(bytes);
     Some(out)
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use pinstripe_stripe::codec::{Codec, Decoder};
+use pinstripe_stripe::{Codec, Decoder};
 
 use crate::blocks::each_of_a_split;
 

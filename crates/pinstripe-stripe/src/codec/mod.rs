@@ -24,7 +24,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 pub use decode::{Decoder, MAX_RAW_BYTES};
 pub use encode::{Encoded, Encoder};
-pub use governor::{EncoderSet, Governor, STEPS};
+pub use governor::{EncoderSet, Governor};
 pub use incompressible::{Look, looks_incompressible};
 
 /// The zstd level of a bare `zstd`, and of the backup store (doc/decisions/0004-codec.md).

@@ -31,15 +31,13 @@ mod verify;
 mod windows;
 mod writer;
 
-pub use geometry::{Geometry, SetLayout, StripPiece};
+pub use geometry::{Geometry, SetLayout};
 pub use nearness::distance;
 pub use reader::SetReader;
-pub use report::{
-    ErasureReason, ExtentDamage, ExtentPart, ReadReport, Rebuilt, Salvaged, Verification,
-};
+pub use report::{ExtentDamage, ExtentPart, ReadReport, Verification};
 pub use trailer::sound_end;
 pub use windows::WINDOW_BYTES;
-pub use writer::{SetWriter, StripSink, Summary};
+pub use writer::{SetWriter, StripSink};
 
 #[cfg(test)]
 mod properties;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::report::ErasureReason;
 use super::row::push_range;
 use super::testing::*;
 use super::*;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::writer::Summary;
 use super::*;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SetId, StoreId};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::report::ErasureReason;
 use super::testing::*;
 use super::*;
 use pinstripe_base::error::{Error, Kind, Result};

@@ -12,7 +12,7 @@ use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::session::Work;
 use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_stripe::retention::{self, Candidate, KeepReason, Policy};
+use pinstripe_stripe::{Candidate, KeepReason, Policy, keep_reasons, retention_groups};
 
 /// The choice of snapshots to forget.
 pub enum ForgetChoice<'a> {
@@ -74,7 +74,7 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
             let judged: Vec<_> = known.into_iter().filter(asked).collect();
             let candidates: Vec<_> = judged.iter().map(candidate).collect();
-            let reasons = retention::judge(policy, &candidates, *now, *offset_seconds);
+            let reasons = keep_reasons(policy, &candidates, *now, *offset_seconds);
             if !options.allow_empty {
                 refuse_empty_group(&candidates, &reasons)?;
             }
@@ -108,7 +108,7 @@ fn candidate(snapshot: &Snapshot) -> Candidate {
 }
 
 fn refuse_empty_group(candidates: &[Candidate], reasons: &[Vec<KeepReason>]) -> Result<()> {
-    for ((host, _), group) in retention::groups(candidates) {
+    for ((host, _), group) in retention_groups(candidates) {
         if group.iter().all(|&at| reasons[at].is_empty()) {
             let host = String::from_utf8_lossy(host).into_owned();
             return Err(Error::new(

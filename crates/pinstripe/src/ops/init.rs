@@ -20,9 +20,7 @@ use pinstripe_member::format::label::{
 };
 use pinstripe_member::format::stripe_set::Geometry;
 use pinstripe_member::{ExtentName, NewMember, Places, Room, SharedMember, is_remote, real};
-use pinstripe_stripe::chunk::Chunking;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::seal::{NewSlot, RootKey, Voucher};
+use pinstripe_stripe::{Chunking, Codec, NewSlot, RootKey, Voucher};
 
 /// Default for `--strip-size` (decision 0006).
 pub const STRIP_BYTES_DEFAULT: u32 = 256 * KIB as u32;

@@ -6,7 +6,7 @@ use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::key_ring::{KeySlot, SlotWay};
 use pinstripe_member::format::label::Encryption;
-use pinstripe_stripe::seal::NewSlot;
+use pinstripe_stripe::NewSlot;
 
 /// A key slot, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

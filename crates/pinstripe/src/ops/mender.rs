@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::{Replace, SharedMember};
-use pinstripe_stripe::stripe::{ExtentDamage, ExtentPart, SetReader};
+use pinstripe_stripe::{ExtentDamage, ExtentPart, SetReader};
 
 /// Repairs one set.
 pub(super) struct Mender<'a> {

@@ -25,7 +25,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::pool::each;
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::stripe::{ExtentPart, SetReader};
+use pinstripe_stripe::{ExtentPart, SetReader};
 
 /// Bytes collected of an extent that is rewritten: a bucket gets it when it is complete.
 const COLLECTED_BYTES: u64 = 16 << 20;

@@ -19,7 +19,7 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_stripe::dedup::distinct::{Count, Distinct, key_of};
+use pinstripe_stripe::{Count, Distinct, distinct_key};
 
 /// The content of some snapshots together.
 #[derive(Debug, Clone, Default)]
@@ -237,9 +237,10 @@ fn keys_of(entry: &Entry, rows: &[ChunkRow]) -> FileKeys {
     for row in rows {
         hasher.update(&row.id.0);
     }
-    let content = key_of(hasher.finalize().as_bytes());
+    let content = distinct_key(hasher.finalize().as_bytes());
     let name = entry.path.rsplit(|&byte| byte == b'/').next().unwrap_or(&entry.path);
-    let with_name = key_of(hasher.update(name).finalize().as_bytes());
-    let chunks = rows.iter().map(|row| (key_of(&row.id.0), u64::from(row.raw_bytes))).collect();
+    let with_name = distinct_key(hasher.update(name).finalize().as_bytes());
+    let chunks =
+        rows.iter().map(|row| (distinct_key(&row.id.0), u64::from(row.raw_bytes))).collect();
     FileKeys { size: entry.size, with_name, content, chunks }
 }

@@ -3,7 +3,7 @@
 use crate::store::Store;
 use crate::walk::recommended_threads;
 use pinstripe_base::units::MIB;
-use pinstripe_stripe::stripe::WINDOW_BYTES;
+use pinstripe_stripe::WINDOW_BYTES;
 
 /// Default for `--memory`.
 pub const MEMORY_DEFAULT_BYTES: u64 = 256 * MIB;

@@ -33,8 +33,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::label::StoreConfig;
 use pinstripe_member::{ExtentName, Far, SharedMember};
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::stripe::{Geometry, StripSink};
+use pinstripe_stripe::{Abort, Geometry, StripSink};
 
 /// The advice for a full member.
 fn free_space(number: usize) -> String {

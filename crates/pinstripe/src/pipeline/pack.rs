@@ -17,7 +17,7 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{RecordHead, RecordKind};
 use pinstripe_member::format::stripe_set::SetKind;
-use pinstripe_stripe::stripe::SetWriter;
+use pinstripe_stripe::SetWriter;
 
 /// A record ready to be written into a pack.
 pub struct FinishedRecord {

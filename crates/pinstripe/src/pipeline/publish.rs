@@ -18,8 +18,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
-use pinstripe_stripe::dedup::Claims;
-use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::{Claims, Sealer};
 
 use super::limits::PUBLISH_CHUNKS;
 use super::member_writers::MemberWriters;

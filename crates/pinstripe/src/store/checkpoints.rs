@@ -15,7 +15,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::label::Format;
 use pinstripe_member::format::snapshot::{self, Snapshot};
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::Sealer;
 
 use super::Store;
 

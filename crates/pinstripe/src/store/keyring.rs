@@ -25,7 +25,7 @@ use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::format::label::{Encryption, Format};
 use pinstripe_member::format::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Member, Room};
-use pinstripe_stripe::seal::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked};
+use pinstripe_stripe::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked_error};
 
 /// A key ring of format version 2, as it is put on the members.
 pub struct ChainedRing {
@@ -136,7 +136,7 @@ impl Store {
     /// since then; the errors of the members.
     pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
         let (unlocked, room) = self.current_ring()?;
-        let (ring, _) = room.current().ok_or_else(locked)?;
+        let (ring, _) = room.current().ok_or_else(locked_error)?;
         let slot = new.wrap(&unlocked.root, ring)?;
         let name = ExtentName::In(Room::Keys, slot.id);
         self.put_everywhere(name, &self.vouch(name, slot.encode()))?;
@@ -178,7 +178,7 @@ impl Store {
         let bytes = self.vouch(name, removed.encode());
         // Two concurrent removals choose the same number and thus the same name. A put never
         // replaces, so the first member decides between them, before any other one is touched.
-        let (_, first) = self.present().next().ok_or_else(locked)?;
+        let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another key slot was removed at the same time")
                 .advice("nothing was changed; check with 'pinstripe key list' and run this again"),
@@ -229,7 +229,7 @@ impl Store {
         let bytes = ring.encode();
         let bytes = voucher.as_ref().map_or(bytes.clone(), |it| it.vouch(name, &bytes));
         // Concurrent rotations use the same name: the first member decides between them.
-        let (_, first) = self.present().next().ok_or_else(locked)?;
+        let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => {
                 Error::new(Kind::Busy, "the keys were rotated by another process at the same time")
@@ -288,7 +288,7 @@ impl Store {
             )
             .advice("encryption is chosen when a store is made: see 'pinstripe init --help'"));
         }
-        let unlocked = self.unlocked.as_ref().ok_or_else(locked)?;
+        let unlocked = self.unlocked.as_ref().ok_or_else(locked_error)?;
         let room = self.key_room()?;
         let generation = room.current().map(|(ring, _)| ring.generation);
         if generation != Some(unlocked.generation) {

@@ -55,8 +55,7 @@ use pinstripe_member::format::stripe_set::{Geometry, MEMBERS_MAX};
 use pinstripe_member::{
     Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
 };
-use pinstripe_stripe::seal::{self, Opener, Sealer, Voucher};
-use pinstripe_stripe::stripe::{SetReader, distance};
+use pinstripe_stripe::{Opener, Sealer, SetReader, Voucher, distance, locked_error};
 
 /// One member's slot in the store: taken or absent.
 #[derive(Default)]
@@ -155,7 +154,7 @@ impl Store {
     /// # Errors
     /// [`Kind::Locked`] when the store is encrypted and was not unlocked.
     pub fn keys(&self) -> Result<&Keys> {
-        self.keys.as_ref().ok_or_else(seal::locked)
+        self.keys.as_ref().ok_or_else(locked_error)
     }
 
     /// The opener of sealed records and snapshots; without keys it opens none.

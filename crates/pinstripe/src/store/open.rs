@@ -28,7 +28,7 @@ use pinstripe_member::{
     ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
     is_remote, of_bytes, real,
 };
-use pinstripe_stripe::seal::Opener;
+use pinstripe_stripe::Opener;
 
 /// The layer between a store and its disks: none, unless a test or an experiment asks for one.
 #[derive(Default, Clone)]

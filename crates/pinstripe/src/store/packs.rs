@@ -19,8 +19,7 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::format::record::{RecordHead, RecordKind};
 use pinstripe_member::{CacheKey, ExtentName, SharedMember};
-use pinstripe_stripe::codec::Decoder;
-use pinstripe_stripe::stripe::{ReadReport, SetReader};
+use pinstripe_stripe::{Decoder, ReadReport, SetReader};
 
 pub use super::index::RecordPlace;
 use super::index::{Index, Place};

@@ -21,7 +21,7 @@ use pinstripe_member::format::label::{
 use pinstripe_member::{
     ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
 };
-use pinstripe_stripe::seal::Voucher;
+use pinstripe_stripe::Voucher;
 
 /// The members found of a store, and the table of members that names them.
 pub(super) struct Search {

@@ -19,7 +19,7 @@ use pinstripe_member::format::label::{
     Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,
 };
 use pinstripe_member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};
-use pinstripe_stripe::seal::{self, Voucher};
+use pinstripe_stripe::{Voucher, locked_error};
 
 /// The labels now found on the present members.
 #[derive(Default)]
@@ -141,7 +141,7 @@ impl Store {
 
     /// Refuses to write a label that no process could authenticate.
     fn require_voucher(&self) -> Result<()> {
-        if self.lacks_macs() { Err(seal::locked()) } else { Ok(()) }
+        if self.lacks_macs() { Err(locked_error()) } else { Ok(()) }
     }
 
     /// Whether this store has MACs that this process, without the keys, cannot make.

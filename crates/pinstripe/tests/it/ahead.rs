@@ -17,8 +17,7 @@ use pinstripe_io::device::{Access, Caps as DeviceCaps, Device, FileDevice, Polic
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, SharedMember,
 };
-use pinstripe_split::outputs::Reader;
-use pinstripe_split::pipeline::join::Target;
+use pinstripe_split::{JoinTarget, Reader};
 
 use crate::look::{assert_same, look};
 use crate::split::made::{Made, Shape};
@@ -346,14 +345,13 @@ fn a_join_keeps_more_outputs_busy_than_it_has_workers() {
     let stored: u64 = reader.batches().iter().map(|it| it.place.log_bytes).sum();
     for workers in [2, 6, 9] {
         gate.close(6);
-        let options =
-            pinstripe_split::ops::join::JoinOptions { range: None, best_effort: false, workers };
+        let options = pinstripe_split::JoinOptions { range: None, best_effort: false, workers };
         let mut out = Vec::new();
-        let target = Target::Stream(&mut |bytes| {
+        let target = JoinTarget::Stream(&mut |bytes| {
             out.extend_from_slice(bytes);
             Ok(())
         });
-        pinstripe_split::ops::join::run(&reader, &options, target, &Monitor::default()).unwrap();
+        pinstripe_split::join(&reader, &options, target, &Monitor::default()).unwrap();
         gate.assert_opened();
         assert!(out == made.source, "{workers} workers");
         assert_eq!(gate.read(), (reader.batches().len() as u64, stored), "each batch once");

@@ -75,7 +75,7 @@ fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()
         "key remove" => {
             ops::key::add(
                 store,
-                &pinstripe_stripe::seal::NewSlot { label: "gone".into(), ..new_slot() },
+                &pinstripe_stripe::NewSlot { label: "gone".into(), ..new_slot() },
             )?;
             ops::key::remove(store, "gone").map(drop)
         }

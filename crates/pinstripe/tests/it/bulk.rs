@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 
-use pinstripe_split::source::{self, Fake, Units};
-use pinstripe_stripe::codec::{Encoder, Look, looks_incompressible};
+use pinstripe_split::{Fake, Units, open_source};
+use pinstripe_stripe::{Encoder, Look, looks_incompressible};
 use pinstripe_testing::{is_root, skipped};
 
 const BLOCK_BYTES: usize = 64 << 10;
@@ -83,7 +83,7 @@ fn a_block_device_is_read_to_its_end() {
         return skipped(test, "no loop device can be made here");
     };
     let null = File::open("/dev/null").unwrap();
-    let source = source::open(device.0.as_ref(), null.as_fd()).unwrap();
+    let source = open_source(device.0.as_ref(), null.as_fd()).unwrap();
     assert_eq!(source.length(), Some(content.len() as u64));
     assert_eq!(source.identity().unwrap().bytes, content.len() as u64);
     let units = Units::new(source, 1 << 20, Vec::new()).unwrap();

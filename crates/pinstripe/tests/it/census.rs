@@ -13,7 +13,7 @@ use pinstripe::pipeline::survey::{LENGTHS, Survey};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
-use pinstripe_stripe::dedup::distinct::Count;
+use pinstripe_stripe::Count;
 
 use crate::look::paths;
 use crate::support::{Ledger, Site, limits, noise, small_tree};

@@ -13,7 +13,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::Room;
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_stripe::chunk::Cutter;
+use pinstripe_stripe::Cutter;
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, noise};

@@ -14,7 +14,7 @@ use pinstripe_base::error::Kind;
 use pinstripe_member::fault::PowerCut;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room, SharedMember, Steps};
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::SetReader;
 
 use crate::look::{Tree, look};
 use crate::support::{Image, Ledger, NoWait, Site, backup, check, limits, noise, read_files};

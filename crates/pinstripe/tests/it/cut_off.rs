@@ -17,7 +17,7 @@ use pinstripe_base::id::{Names, SetId};
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
-use pinstripe_stripe::stripe::geometry::Permutation;
+use pinstripe_stripe::Permutation;
 
 use crate::gc::{forget_one, options};
 use crate::look::{Tree, look};

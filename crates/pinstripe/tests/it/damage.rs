@@ -18,7 +18,7 @@ use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::format::stripe_set::{FOOTER_BYTES, HEADER_BYTES};
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::stripe::{SetLayout, SetReader};
+use pinstripe_stripe::{SetLayout, SetReader};
 use proptest::prelude::*;
 
 use crate::look::{Tree, assert_same, look};

@@ -9,7 +9,7 @@ use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists};
 use pinstripe_member::format::session::Work;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::retention::{KeepReason, Policy};
+use pinstripe_stripe::{KeepReason, Policy};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, small_tree};

@@ -25,7 +25,7 @@ use pinstripe_member::format::session::{Process, Session, Work};
 use pinstripe_member::format::snapshot::{self, Snapshot, SnapshotContent};
 use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::{Credential, NewSlot, RootKey, Voucher};
+use pinstripe_stripe::{Credential, NewSlot, RootKey, Voucher};
 
 use crate::look::{Tree, look};
 use crate::support::{

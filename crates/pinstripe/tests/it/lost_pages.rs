@@ -17,7 +17,7 @@ use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::SetReader;
 
 use crate::gc::forget_one;
 use crate::look::{Tree, look};

@@ -10,7 +10,7 @@ use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::format::envelope::{self, Object};
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::look::look;
 use crate::support::{

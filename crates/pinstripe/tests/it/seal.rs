@@ -15,8 +15,7 @@ use pinstripe_member::fault::PowerCut;
 use pinstripe_member::format::key_ring::{KdfCosts, KeySlot, SlotWay};
 use pinstripe_member::format::label::{Chunker, Encryption, Label, Padding};
 use pinstripe_member::{ExtentName, Room, Steps};
-use pinstripe_stripe::seal::{Credential, NewSlot, Sealer, padded_bytes};
-use pinstripe_stripe::stripe::StripSink;
+use pinstripe_stripe::{Credential, NewSlot, Sealer, StripSink, padded_bytes};
 
 use crate::look::look;
 use crate::support::{

@@ -18,7 +18,7 @@ use pinstripe_base::sync::Stop;
 use pinstripe_io::control::{Answer, Control, Lines};
 use pinstripe_io::device::Sparse;
 use pinstripe_io::fault::Plan;
-use pinstripe_nbd::{self as nbd, Address, Server, fuse};
+use pinstripe_nbd::{self as nbd, Address, DeviceMount, MountOptions, Server};
 
 use crate::jobs::{Job, run_until_first_exit};
 
@@ -105,7 +105,7 @@ struct Exports {
     bytes: u64,
     nbd: Option<Server>,
     devices: [nbd::Export; 2],
-    file: Option<fuse::DeviceMount>,
+    file: Option<DeviceMount>,
 }
 
 impl Exports {
@@ -122,13 +122,13 @@ impl Exports {
             if is_read_only { export.read_only() } else { export }
         });
         let bytes = device.len()?;
-        let options = fuse::MountOptions {
+        let options = MountOptions {
             name: serving.name.clone(),
             threads: serving.threads,
             is_read_only,
             may_change: true,
         };
-        let mount = |at: &PathBuf| fuse::DeviceMount::new(device, at, &options);
+        let mount = |at: &PathBuf| DeviceMount::new(device, at, &options);
         let file = serving.fuse.as_ref().map(mount).transpose()?;
         Ok(Exports { bytes, nbd, devices, file })
     }

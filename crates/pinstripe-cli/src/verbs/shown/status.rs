@@ -6,9 +6,7 @@ use std::time::Duration;
 use clap::ValueHint;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
-use pinstripe_prefetch::planner::StreamStatus;
-use pinstripe_prefetch::readers::ReadersOfObject;
-use pinstripe_prefetch::runner::BudgetUsage;
+use pinstripe_prefetch::{BudgetUsage, ReadersOfObject, StreamStatus};
 use serde::{Deserialize, Serialize};
 
 use super::control;

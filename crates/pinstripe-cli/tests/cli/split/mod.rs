@@ -9,7 +9,7 @@ mod sources;
 use std::fs;
 use std::path::PathBuf;
 
-use pinstripe_split::source::Fake;
+use pinstripe_split::Fake;
 
 use crate::stand::{Ran, Stand};
 

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::error::Error;
-use pinstripe_stripe::chunk::{Chunking, Cutter};
-use pinstripe_stripe::codec::{Codec, Encoder};
+use pinstripe_stripe::{Chunking, Codec, Cutter, Encoder};
 
 use crate::Result;
 

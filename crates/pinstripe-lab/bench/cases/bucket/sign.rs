@@ -3,7 +3,7 @@
 use aws_lc_rs::{digest, hmac};
 use pinstripe_base::id::hex;
 
-use pinstripe_testing::s3::{BUCKET, KEY_ID, KEY_SECRET};
+use pinstripe_testing::{BUCKET, KEY_ID, KEY_SECRET};
 
 /// The region that everything is signed for.
 const REGION: &str = "us-east-1";

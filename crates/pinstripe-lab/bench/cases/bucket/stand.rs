@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pinstripe_testing::s3::{BUCKET, KEY_ID, KEY_SECRET};
-use pinstripe_testing::{Proxy, S3Server};
+use pinstripe_testing::{BUCKET, KEY_ID, KEY_SECRET, Proxy, S3Server};
 
 use super::Settings;
 use crate::Result;

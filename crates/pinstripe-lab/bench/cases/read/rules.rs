@@ -1,8 +1,9 @@
 //! Rules of read-ahead in virtual time, on a cluster of 24 servers.
 
-use pinstripe_prefetch::simulation::patterns::all;
-use pinstripe_prefetch::simulation::rules::{Doubling, KnownPlan, OneCursor, OneStride, Ours};
-use pinstripe_prefetch::simulation::{Cluster, Rule, SimulatedRun, run};
+use pinstripe_prefetch::{
+    Cluster, Doubling, KnownPlan, OneCursor, OneStride, OwnRule, Rule, SimulatedRun, patterns,
+    simulate,
+};
 
 use crate::Result;
 use crate::table::{Align, Cell, Table};
@@ -32,13 +33,13 @@ pub(super) fn table() -> Result<Table> {
     ];
     let mut table = Table::new("Rules of read-ahead", note, &columns);
     let most = u64::from(WINDOW);
-    for (at, pattern) in all(RECORDS, 1).iter().enumerate() {
+    for (at, pattern) in patterns(RECORDS, 1).iter().enumerate() {
         let end = |records: &[u64]| records.iter().max().map_or(0, |last| last + 1);
         let none = mean(at, |_| Box::new(KnownPlan::new(&[], 0)));
         let linux = mean(at, |_| Box::new(Doubling::new(most)));
         let lustre = mean(at, |_| Box::new(OneStride::new(most)));
         let s3 = mean(at, |_| Box::new(OneCursor::new(most)));
-        let ours = mean(at, |records| Box::new(Ours::new(end(records), WINDOW, TOTAL)));
+        let ours = mean(at, |records| Box::new(OwnRule::new(end(records), WINDOW, TOTAL)));
         let known = mean(at, |records| Box::new(KnownPlan::new(records, WINDOW as usize)));
         table.row([
             pattern.name.into(),
@@ -58,11 +59,11 @@ pub(super) fn table() -> Result<Table> {
 fn mean(pattern: usize, rule: impl Fn(&[u64]) -> Box<dyn Rule + '_>) -> SimulatedRun {
     let runs: Vec<SimulatedRun> = SEEDS
         .map(|seed| {
-            let records = &all(RECORDS, seed)[pattern].records;
-            run(&Cluster::far24(seed), records, &mut *rule(records), BUDGET)
+            let records = &patterns(RECORDS, seed)[pattern].records;
+            simulate(&Cluster::far24(seed), records, &mut *rule(records), BUDGET)
         })
         .collect();
     let of = |of: fn(&SimulatedRun) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
-    let peak = runs.iter().map(|run| run.peak).max().unwrap_or(0);
-    SimulatedRun { rate: of(|run| run.rate), waste: of(|run| run.waste), peak }
+    let peak = runs.iter().map(|simulate| simulate.peak).max().unwrap_or(0);
+    SimulatedRun { rate: of(|simulate| simulate.rate), waste: of(|simulate| simulate.waste), peak }
 }

@@ -9,8 +9,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe_split::source::{ByteSource, Fake};
-use pinstripe_stripe::codec::lzo;
+use pinstripe_split::{ByteSource, Fake};
+use pinstripe_stripe::{LzoDictionary, lzo_compress, lzo_max_stored_bytes};
 
 use super::Run;
 use crate::Result;
@@ -68,7 +68,7 @@ fn one(source: &Fake, range: std::ops::Range<u64>, path: &Path, codec: &str) -> 
 
 enum Packer {
     Raw,
-    Lzo(lzo::Dictionary, Vec<u8>),
+    Lzo(LzoDictionary, Vec<u8>),
     Snappy(Box<snap::raw::Encoder>, Vec<u8>),
 }
 
@@ -76,7 +76,7 @@ impl Packer {
     fn new(codec: &str) -> Packer {
         match codec {
             "lzo" => {
-                Packer::Lzo(lzo::Dictionary::default(), vec![0; lzo::max_stored_bytes(BLOCK_BYTES)])
+                Packer::Lzo(LzoDictionary::default(), vec![0; lzo_max_stored_bytes(BLOCK_BYTES)])
             }
             "snappy" => {
                 let room = vec![0; snap::raw::max_compress_len(BLOCK_BYTES)];
@@ -90,7 +90,7 @@ impl Packer {
     fn pack(&mut self, block: &[u8]) -> Option<&[u8]> {
         let (bytes, room) = match self {
             Packer::Raw => return None,
-            Packer::Lzo(dictionary, room) => (lzo::compress(block, dictionary, room), room),
+            Packer::Lzo(dictionary, room) => (lzo_compress(block, dictionary, room), room),
             Packer::Snappy(encoder, room) => (encoder.compress(block, room).ok()?, room),
         };
         (bytes < block.len()).then(|| &room[..bytes])

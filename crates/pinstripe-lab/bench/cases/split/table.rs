@@ -1,6 +1,6 @@
 //! Outputs by codecs, on random bytes and on a dump, against what is to be replaced.
 
-use pinstripe_split::source::Fake;
+use pinstripe_split::Fake;
 use pinstripe_stats::Summary;
 
 use super::{Run, Settings, in_turns, post};

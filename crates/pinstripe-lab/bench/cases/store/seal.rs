@@ -3,7 +3,7 @@
 
 use pinstripe_base::units::format_size;
 use pinstripe_stats::Summary;
-use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::Codec;
 
 use super::{Settings, timed};
 use crate::Result;

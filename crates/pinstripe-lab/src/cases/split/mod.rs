@@ -14,10 +14,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault;
-use pinstripe_split::ops::{join, split};
-use pinstripe_split::pipeline::split::CodecChoice;
-use pinstripe_split::source::{ByteSource, Fake};
-use pinstripe_stripe::codec::Codec;
+use pinstripe_split::{
+    ByteSource, CodecChoice, Fake, SplitOptions, open_outputs, split, verify_outputs,
+};
+use pinstripe_stripe::Codec;
 
 use self::sample::SampleSource;
 use self::stopped::Stopped;
@@ -191,8 +191,8 @@ impl Split {
         (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64
     }
 
-    fn options(&self, way: &Way) -> split::SplitOptions {
-        split::SplitOptions {
+    fn options(&self, way: &Way) -> SplitOptions {
+        SplitOptions {
             outputs: self.outputs(way.outputs),
             spread: None,
             parity: 0,
@@ -294,7 +294,7 @@ impl Plan for Split {
         };
         let began = Instant::now();
         let done = live.counting(CountedUnit::Bytes, Counter::ReadBytes, |monitor| {
-            split::run(&open, &options, monitor)
+            split(&open, &options, monitor)
         })?;
         let seconds = began.elapsed().as_secs_f64();
         let written: u64 = done.outputs.iter().map(|it| it.written_bytes).sum();
@@ -321,8 +321,8 @@ impl Plan for Split {
     fn check(&mut self, variant: VariantNo, _: &Live) -> Result<()> {
         let paths = self.outputs(self.ways[variant.0].outputs);
         let monitor = Monitor::default();
-        let reader = join::open(&paths, None, &fault::Plan::default(), &monitor)?;
-        let found = join::verify(&reader, self.workers, &monitor)?;
+        let reader = open_outputs(&paths, None, &fault::Plan::default(), &monitor)?;
+        let found = verify_outputs(&reader, self.workers, &monitor)?;
         let joined = &found.joined;
         if joined.lost.is_empty() && joined.changed.is_empty() && found.repairable == 0 {
             return Ok(());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_split::source::{ByteSource, Extent, Identity};
+use pinstripe_split::{ByteSource, Extent, Identity};
 
 use crate::run::Live;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_split::source::{ByteSource, Extent, Identity};
+use pinstripe_split::{ByteSource, Extent, Identity};
 
 /// Any source, until then.
 pub struct Stopped {

@@ -25,7 +25,7 @@ use pinstripe_base::units::{MIB, merged};
 use pinstripe_io::device::{Engine, Policy};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneSettings;
-use pinstripe_stripe::stripe::Geometry;
+use pinstripe_stripe::Geometry;
 
 /// The layout of the source over the outputs, as requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +184,7 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
             "split a pipe with --layout queue or stripes",
         ),
         LayoutChoice::Ranges
-            if options.codec == CodecChoice::Fixed(pinstripe_stripe::codec::Codec::Raw) =>
+            if options.codec == CodecChoice::Fixed(pinstripe_stripe::Codec::Raw) =>
         {
             Ok(SplitLayout::Plain)
         }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use pinstripe_prefetch::runner::{FetchSource, Pinned, Runner};
+use pinstripe_prefetch::{FetchSource, Pinned, Runner};
 
 use crate::outputs::batch::batch_bytes_max;
 use crate::outputs::{Located, Reader};

@@ -37,9 +37,7 @@ use pinstripe_base::monitor::{Along, Counter, Flow, Monitor};
 use pinstripe_base::sync::into_inner;
 use pinstripe_io::device::{AlignedBuf, BufferPool, Engine};
 use pinstripe_io::lane::{Lane, LaneDevice, LaneSettings, Returned};
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::codec::{Codec, Governor};
-use pinstripe_stripe::stripe::Geometry;
+use pinstripe_stripe::{Abort, Codec, Geometry, Governor};
 
 /// The way blocks are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::format::{LogEnd, Manifest, Use};
 use pinstripe_base::clock;
 use pinstripe_base::monitor::{Along, Flow, Monitor};
-use pinstripe_stripe::codec::Codec;
+use pinstripe_stripe::Codec;
 
 /// Counts blocks by the way they were stored.
 #[derive(Debug, Clone, Default)]

@@ -12,7 +12,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
 use pinstripe_io::device::AlignedBuf;
-use pinstripe_stripe::codec::{Codec, Encoded, EncoderSet};
+use pinstripe_stripe::{Codec, Encoded, EncoderSet};
 
 pub(super) struct Worker<'a> {
     shared: &'a Shared<'a>,

@@ -26,7 +26,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{LzoError, decompress};
+pub use decode::decompress;
 pub use encode::{Dictionary, compress, max_stored_bytes};
 
 /// The farthest match of the two-byte instructions.

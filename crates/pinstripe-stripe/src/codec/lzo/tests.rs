@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::tests::{memory_like, random, text};
+use super::decode::LzoError;
 use super::*;
 
 fn compressed(raw: &[u8]) -> Vec<u8> {

@@ -14,7 +14,7 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::stripe::{SetReader, Verification};
+use pinstripe_stripe::{SetReader, Verification};
 
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {

@@ -6,7 +6,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_io::fault::Plan;
 use pinstripe_member::Replace;
 use pinstripe_member::format::stripe_set::{Geometry, SetKind};
-use pinstripe_stripe::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::{SetWriter, StripSink};
 
 /// Keeps the extents of the members that exist.
 struct Extents(Vec<Vec<u8>>);

@@ -13,7 +13,7 @@ use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::MIB;
 use pinstripe_io::pool::each;
 use pinstripe_member::{ExtentName, Replace, SharedMember};
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::SetReader;
 
 /// Bytes copied at a time where the strips are unknown.
 const COPY_BYTES: u64 = MIB;

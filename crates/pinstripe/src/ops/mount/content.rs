@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use pinstripe_prefetch::planner::{Bounds, FetchPlan, Hint, Presence};
-use pinstripe_prefetch::readers::{Readers, ReadersOfObject};
-use pinstripe_prefetch::runner::{Ahead, BudgetUsage, Runner};
+use pinstripe_prefetch::{
+    Ahead, Bounds, BudgetUsage, FetchPlan, Hint, Presence, Readers, ReadersOfObject, Runner,
+};
 
 use super::pages::{Decoded, Pages};
 use crate::pipeline::limits::RECORD_RAW_BYTES;

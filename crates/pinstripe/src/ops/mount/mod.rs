@@ -345,7 +345,7 @@ impl FileTree for SnapshotTree {
 
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()> {
         let Inode::Entry { ordinal, number } = Inode::of(inode) else { return Err(no_file()) };
-        let (hint, next) = pinstripe_prefetch::hint::parse(text)?;
+        let (hint, next) = pinstripe_prefetch::parse_hint(text)?;
         let found = self.entry(ordinal, number)?;
         self.content.hint(&self.pages, inode, found.entry(), hint, next);
         Ok(())

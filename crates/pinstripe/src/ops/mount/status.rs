@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe_prefetch::readers::ReadersOfObject;
-use pinstripe_prefetch::runner::BudgetUsage;
+use pinstripe_prefetch::{BudgetUsage, ReadersOfObject};
 
 use super::SnapshotTree;
 use super::inode::Inode;

@@ -10,7 +10,7 @@
 //! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]);
 //! if anything prevents that, nothing is removed, and the damage is reported as it is.
 //!
-//! [`SetReader::is_certain`]: pinstripe_stripe::stripe::SetReader::is_certain
+//! [`SetReader::is_certain`]: pinstripe_stripe::SetReader::is_certain
 
 use std::collections::{HashMap, HashSet};
 

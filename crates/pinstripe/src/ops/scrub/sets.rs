@@ -14,7 +14,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
+use pinstripe_stripe::{ExtentDamage, ExtentPart, SetReader, Verification};
 
 /// One stripe set.
 pub(super) struct Item {

@@ -12,7 +12,7 @@ use crate::store::index::{Index, PACKS_LISTED_FAR};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::{Glance, Room};
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 /// The rooms that one check lists: the steps of deletion, and those that refreshing the index
 /// needs.

@@ -30,7 +30,7 @@ use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 /// The two halves of a transfer.
 pub struct Bringing<'a> {

@@ -25,7 +25,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 /// The rounds in which one packer is asked to make durable what it was fed. Every thread that feeds
 /// the packer has a [`Feeder`] of these rounds; all are made before the first round is begun.

@@ -143,7 +143,7 @@ mod tests {
 
     use super::super::shared::with_reading;
     use super::*;
-    use pinstripe_stripe::abort::Abort;
+    use pinstripe_stripe::Abort;
 
     /// The wait has no timeout: a dispatcher that is not woken would hang the test.
     #[test]

@@ -23,8 +23,7 @@ use pinstripe_member::format::entry::{Content, Entry};
 use pinstripe_member::format::meta::{FileKind, Stat};
 use pinstripe_member::format::record::ChunkRow;
 use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::{Abort, Claims};
 
 /// The trees to walk, and the earlier trees to compare them with.
 pub struct Comparison<'a> {

@@ -24,7 +24,7 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::record::ChunkRow;
-use pinstripe_stripe::chunk::{Candidates, Resolver};
+use pinstripe_stripe::{Candidates, Resolver};
 
 /// The bytes before a segment that its hashes depend on.
 const WARM_UP_BYTES: u64 = 64;
@@ -392,7 +392,7 @@ mod tests {
 
     use super::super::shared::with_reading;
     use super::*;
-    use pinstripe_stripe::abort::Abort;
+    use pinstripe_stripe::Abort;
 
     /// The wait has no timeout: a thread that is not woken would hang the test.
     #[test]

@@ -61,10 +61,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::{ExtentName, Glance, Room};
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::chunk::Cutter;
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::{Abort, Claims, Codec, Cutter};
 
 /// The input of a backup.
 pub enum Input<'a> {

@@ -11,7 +11,7 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
 use pinstripe_member::format::tree::PAGE_MAX_BYTES;
-use pinstripe_stripe::codec::Encoder;
+use pinstripe_stripe::Encoder;
 
 /// Fills records with new chunks and hands them on, compressed.
 pub(crate) struct RecordBuilder<'a> {

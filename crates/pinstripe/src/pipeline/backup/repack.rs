@@ -29,7 +29,7 @@ use pinstripe_base::sync::{into_inner, lock};
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
-use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::Decoder;
 
 /// A pack that will go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,11 +12,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::keys::Keys;
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::chunk::{Chunking, Cutter};
-use pinstripe_stripe::codec::Codec;
-use pinstripe_stripe::dedup::Claims;
-use pinstripe_stripe::seal::Sealer;
+use pinstripe_stripe::{Abort, Chunking, Claims, Codec, Cutter, Sealer};
 
 /// The cutter and the codec that the store was made with.
 ///

@@ -8,8 +8,7 @@ use crate::source;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::format::meta::FileKind;
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::{Abort, Claims};
 
 /// A file that a backup would read.
 pub struct Wanted<'a> {

@@ -24,7 +24,7 @@ use pinstripe_member::ExtentName;
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 /// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes
 /// the entry that it is handed into the next one, and says whether there is one. `acknowledger` answers

@@ -9,8 +9,7 @@ use crate::store::Store;
 use crate::store::index::Index;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::dedup::Claims;
+use pinstripe_stripe::{Abort, Claims};
 
 /// Sets up members, claims and buffers for `work`, which writes records and publishes them.
 ///

@@ -9,7 +9,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::stripe_set::SetKind;
-use pinstripe_stripe::stripe::{SetReader, SetWriter};
+use pinstripe_stripe::{SetReader, SetWriter};
 
 /// Bytes of a pack that are copied at a time.
 const COPY_BYTES: u64 = 4 << 20;

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::{Receiver, bounded};
-use pinstripe_prefetch::runner::{FetchSource, Pinned, Runner};
+use pinstripe_prefetch::{FetchSource, Pinned, Runner};
 
 pub use chosen::{ChosenReader, Owners, PathFilter};
 pub use extras::{Pass, extras};
@@ -53,8 +53,7 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
-use pinstripe_stripe::abort::Abort;
-use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::{Abort, Decoder};
 
 /// The parameters of a restore.
 pub struct RestorePlan<'a> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_channel::Sender;
-use pinstripe_prefetch::runner::Runner;
+use pinstripe_prefetch::Runner;
 
 use super::ChosenReader;
 use super::linked;
@@ -26,7 +26,7 @@ use pinstripe_io::descriptors;
 use pinstripe_member::format::entry::{Content, Entry};
 use pinstripe_member::format::meta::FileKind;
 use pinstripe_member::format::record::ChunkRow;
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 /// One chunk that is to be written into one file, and whose pack is not known yet.
 pub(super) struct Unplaced {

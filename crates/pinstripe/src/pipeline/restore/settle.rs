@@ -10,7 +10,7 @@ use crate::sink::{Existing, Unset};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
-use pinstripe_stripe::abort::Abort;
+use pinstripe_stripe::Abort;
 
 impl RestorePlan<'_> {
     /// Settles one piece, and finishes the file with the last one.

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use pinstripe_prefetch::runner::FetchSource;
+use pinstripe_prefetch::FetchSource;
 
 use crate::pipeline::limits::RECORD_RAW_BYTES;
 use crate::store::index::{Index, Place};
@@ -12,7 +12,7 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::record::ChunkRow;
-use pinstripe_stripe::codec::Decoder;
+use pinstripe_stripe::Decoder;
 
 /// The bytes of a record.
 pub struct DecodedRecord {

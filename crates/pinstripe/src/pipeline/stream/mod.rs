@@ -19,7 +19,7 @@ mod feed;
 use std::ops::Range;
 
 use crossbeam_channel::{Receiver, bounded};
-use pinstripe_prefetch::runner::{Pinned, Runner};
+use pinstripe_prefetch::{Pinned, Runner};
 
 pub use decoded::{DecodedRecord, DecodedRecords, decoded_bytes};
 pub use feed::{Feed, Holes};

@@ -29,7 +29,7 @@ use crate::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::format::meta::FileKind;
-use pinstripe_stripe::dedup::distinct::{Count, key_of};
+use pinstripe_stripe::{Count, distinct_key};
 
 /// Lengths of blocks, and averages of content-defined chunks, that are held side by side.
 pub const LENGTHS: [u32; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -222,10 +222,10 @@ fn read(
     // Length before name: the hash with the length alone identifies the content, and then the name
     // is added to it.
     hasher.update(&file.stat().size_bytes.to_le_bytes());
-    let content = key_of(hasher.finalize().as_bytes());
+    let content = distinct_key(hasher.finalize().as_bytes());
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     hasher.update(name);
-    let with_name = key_of(hasher.finalize().as_bytes());
+    let with_name = distinct_key(hasher.finalize().as_bytes());
     slicer.counts().add_file(with_name, content, data_bytes);
     Ok(())
 }

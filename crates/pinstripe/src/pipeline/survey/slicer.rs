@@ -11,9 +11,7 @@ use super::{LENGTHS, Survey};
 use crate::pipeline::limits::Limits;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
-use pinstripe_stripe::chunk::{Chunking, Cutter};
-use pinstripe_stripe::codec::{Codec, Encoder};
-use pinstripe_stripe::dedup::distinct::{Distinct, key_of};
+use pinstripe_stripe::{Chunking, Codec, Cutter, Distinct, Encoder, distinct_key};
 
 /// Every length, as blocks and as content-defined chunks.
 pub const WAYS: usize = 2 * LENGTHS.len();
@@ -163,7 +161,7 @@ impl<'a> Slicer<'a> {
                 break;
             }
             let length = cutter.next_cut(at, data, is_last);
-            let key = key_of(blake3::hash(&data[..length]).as_bytes());
+            let key = distinct_key(blake3::hash(&data[..length]).as_bytes());
             chunks.push((key, at, length));
             at += length as u64;
         }

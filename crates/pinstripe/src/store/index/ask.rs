@@ -13,8 +13,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::RunPack;
 use pinstripe_member::format::pack_index::PackIndex;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::Opener;
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::{Opener, SetReader};
 
 use super::load::{Trouble, open_set};
 use super::loose::loose;

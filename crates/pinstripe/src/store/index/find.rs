@@ -10,7 +10,7 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_member::format::index_run::Row;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::Opener;
+use pinstripe_stripe::Opener;
 
 use super::cut::has_enough;
 use super::load::sets_in;

@@ -15,7 +15,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::RunPack;
 use pinstripe_member::{ExtentName, Room, SharedMember};
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::SetReader;
 
 use super::cut::has_enough;
 use super::list::Pack;

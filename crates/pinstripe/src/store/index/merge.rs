@@ -16,7 +16,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_member::format::index_run::{Row, RunPack};
 use pinstripe_member::format::stripe_set::Geometry;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::stripe::StripSink;
+use pinstripe_stripe::StripSink;
 
 use super::find::Merged;
 use super::load::sets_in;

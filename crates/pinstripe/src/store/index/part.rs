@@ -7,8 +7,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::pack_index::PackIndex;
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::{CacheKey, ExtentName, SealedCache};
-use pinstripe_stripe::seal::{OpenedRecord, Opener, Sealer};
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::{OpenedRecord, Opener, Sealer, SetReader};
 
 /// The record that holds a part of an index.
 pub(super) fn write(kind: RecordKind, body: &[u8], sealer: &Sealer) -> Result<Vec<u8>> {

@@ -11,8 +11,7 @@ use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
 use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
-use pinstripe_stripe::seal::{OpenedRecord, Opener};
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::{OpenedRecord, Opener, SetReader};
 
 use super::SealedPack;
 

@@ -13,9 +13,7 @@ use pinstripe_member::format::index_run::{
 };
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::{ExtentName, SealedCache};
-use pinstripe_stripe::dedup::filter::{Filter, Shape};
-use pinstripe_stripe::seal::Opener;
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::{Filter, Opener, SetReader, Shape};
 
 use super::page_cache::PageCache;
 use super::part;

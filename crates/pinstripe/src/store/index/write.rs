@@ -17,9 +17,7 @@ use pinstripe_member::format::pack_index::PackIndex;
 use pinstripe_member::format::record::RecordKind;
 use pinstripe_member::format::stripe_set::{Geometry, SetKind};
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, SealedCache, seal_own};
-use pinstripe_stripe::dedup::filter::Filter;
-use pinstripe_stripe::seal::Sealer;
-use pinstripe_stripe::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::{Filter, Sealer, SetWriter, StripSink};
 
 use super::part;
 

@@ -23,7 +23,7 @@ use pinstripe_member::format::key_ring::KeyRing;
 use pinstripe_member::format::label::Format;
 use pinstripe_member::format::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::{keys_changed, succeeds};
+use pinstripe_stripe::{keys_changed, succeeds};
 
 /// Time that a rotation gives writers to see the new ring, before it ends their sessions: several
 /// of the intervals at which a writer checks the keys, which are longer where members are remote.

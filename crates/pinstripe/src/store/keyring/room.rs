@@ -17,7 +17,7 @@ use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::format::label::Encryption;
 use pinstripe_member::format::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::keys_changed;
+use pinstripe_stripe::keys_changed;
 
 /// How often a key room is read that changes meanwhile. A member that lists objects that it does
 /// not have causes this many reads.

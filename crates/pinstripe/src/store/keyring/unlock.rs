@@ -14,7 +14,7 @@ use pinstripe_member::format::key_ring::{KeyRing, KeySlot, SlotWay};
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::label::{Encryption, Format};
 use pinstripe_member::{ExtentName, Room};
-use pinstripe_stripe::seal::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
+use pinstripe_stripe::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
 
 /// KiB of memory times passes over it that all tries may cost together, unless a caller says
 /// otherwise: a slot of the highest cost that `key add` sets, 4 GiB and three passes, and a third

@@ -11,13 +11,11 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::lane::LaneDevice;
-use pinstripe_split::format::{FRAME_BYTES, SET_ROWS, SplitLayout, unit_bytes};
-use pinstripe_split::ops::join::{self, Joined};
-use pinstripe_split::ops::split::{self, LayoutChoice};
-use pinstripe_split::outputs::Reader;
-use pinstripe_split::pipeline::join::Target;
-use pinstripe_split::pipeline::split::CodecChoice;
-use pinstripe_split::source::{ByteSource, Fake};
+use pinstripe_split::{
+    ByteSource, CodecChoice, FRAME_BYTES, Fake, JoinOptions, JoinTarget, Joined, LayoutChoice,
+    Reader, SET_ROWS, SplitLayout, SplitOptions, join, open_outputs, split, unit_bytes,
+    verify_outputs,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 use tempfile::TempDir;
@@ -138,13 +136,13 @@ impl Made {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let made = Made { dir, shape: shape.clone(), source };
         let open = || Ok(Box::new(fake()) as Box<dyn ByteSource>);
-        split::run(&open, &made.options(), &Monitor::default()).unwrap();
+        split(&open, &made.options(), &Monitor::default()).unwrap();
         made
     }
 
-    pub fn options(&self) -> split::SplitOptions {
+    pub fn options(&self) -> SplitOptions {
         let shape = &self.shape;
-        split::SplitOptions {
+        SplitOptions {
             outputs: self.paths(),
             spread: Some(match shape.layout {
                 SplitLayout::Stripes => LayoutChoice::Stripes,
@@ -182,7 +180,7 @@ impl Made {
     /// The file with an output's log: the output, unless the log stands beside it.
     pub fn log_path(&self, number: usize) -> PathBuf {
         match self.shape.layout {
-            SplitLayout::Plain => pinstripe_split::outputs::beside_path(&self.path(number)),
+            SplitLayout::Plain => pinstripe_split::beside_path(&self.path(number)),
             _ => self.path(number),
         }
     }
@@ -190,16 +188,16 @@ impl Made {
     pub fn reader(&self) -> Result<Reader> {
         // In another order than they were written in.
         let paths: Vec<_> = self.paths().into_iter().rev().collect();
-        join::open(&paths, None, &Plan::default(), &Monitor::default())
+        open_outputs(&paths, None, &Plan::default(), &Monitor::default())
     }
 
     /// Joins into a device that is blank, into one that is not, or into a stream: all are alike.
     pub fn join(&self, best_effort: bool) -> Result<(Joined, Vec<u8>)> {
         let reader = self.reader()?;
-        let options = join::JoinOptions { range: None, best_effort, workers: 2 };
-        let run = |target: Target<'_>| join::run(&reader, &options, target, &Monitor::default());
+        let options = JoinOptions { range: None, best_effort, workers: 2 };
+        let run = |target: JoinTarget<'_>| join(&reader, &options, target, &Monitor::default());
         let mut stream = Vec::new();
-        let joined = run(Target::Stream(&mut |bytes| {
+        let joined = run(JoinTarget::Stream(&mut |bytes| {
             stream.extend_from_slice(bytes);
             Ok(())
         }))?;
@@ -208,7 +206,7 @@ impl Made {
             let old = if is_blank { 0 } else { 0xee };
             device.write_at(0, &vec![old; stream.len()])?;
             let target = LaneDevice::Other(Arc::clone(&device) as SharedDevice);
-            let again = run(Target::Device { device: target, is_blank })?;
+            let again = run(JoinTarget::Device { device: target, is_blank })?;
             assert!(joined == again && stream == device.to_vec(), "targets differ");
         }
         Ok((joined, stream))
@@ -239,7 +237,7 @@ impl Made {
 
     /// Whether verifying finds anything, and that it loses what joining loses.
     pub fn verify_finds(&self, lost: &[Range<u64>]) -> bool {
-        let found = join::verify(&self.reader().unwrap(), 2, &Monitor::default()).unwrap();
+        let found = verify_outputs(&self.reader().unwrap(), 2, &Monitor::default()).unwrap();
         assert_eq!(found.joined.lost, lost);
         assert_eq!(found.joined.changed, []);
         found.repairable + found.lost_parts > 0 || !lost.is_empty()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use pinstripe_split::format::{PAGES_BYTES, SplitLayout};
+use pinstripe_split::{PAGES_BYTES, SplitLayout};
 use proptest::prelude::*;
 
 use made::{Made, Shape, change, merged, own, scale, shapes, striped};
@@ -192,7 +192,7 @@ proptest! {
             false => place % (fs::metadata(&path).unwrap().len() + 1),
         };
         let in_log = left.saturating_sub(PAGES_BYTES);
-        let is_cut = |it: &&pinstripe_split::outputs::Located| {
+        let is_cut = |it: &&pinstripe_split::Located| {
             it.log == number && it.place.position + it.place.log_bytes > in_log
         };
         let reader = made.reader().unwrap();

@@ -4,10 +4,11 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use pinstripe_split::format::{Frame, FrameKind, Head, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag};
-use pinstripe_split::outputs::log::{Log, Sets};
-use pinstripe_split::pipeline::split::geometry;
-use pinstripe_stripe::stripe;
+use pinstripe_split::{
+    Frame, FrameKind, Log, LogSets, OutputHead, PAGE_BYTES, PAGES_BYTES, SET_ROWS, Tag,
+    set_geometry,
+};
+use pinstripe_stripe::SetLayout;
 
 use super::made::{Made, scale};
 
@@ -46,9 +47,9 @@ fn cost(frames: &[(Range<usize>, Frame)], at: usize) -> Option<Range<u64>> {
 
 impl Made {
     /// An output's head and the frames of its own log, up to the manifest.
-    fn log_of(&self, number: usize) -> (Head, Vec<(Range<usize>, Frame)>) {
+    fn log_of(&self, number: usize) -> (OutputHead, Vec<(Range<usize>, Frame)>) {
         let log = fs::read(self.log_path(number)).unwrap();
-        let head = Head::decode(&log[..PAGE_BYTES]).unwrap();
+        let head = OutputHead::decode(&log[..PAGE_BYTES]).unwrap();
         let frames = frames(&log[PAGES_BYTES as usize..], head.tag());
         (head, frames)
     }
@@ -74,7 +75,7 @@ impl Made {
 
 /// A striped log, as it is before it is hurt.
 pub struct Striped {
-    sets: Sets,
+    sets: LogSets,
     log_bytes: u64,
     frames: Vec<(Range<usize>, Frame)>,
 }
@@ -86,7 +87,7 @@ impl Striped {
         let mut bytes = Vec::new();
         log.read(0, log.len() as usize, &mut bytes).unwrap();
         Striped {
-            sets: Sets::new(head.split, geometry(head).unwrap()),
+            sets: LogSets::new(head.split, set_geometry(head).unwrap()),
             log_bytes: log.len(),
             frames: frames(&bytes, head.tag()),
         }
@@ -109,7 +110,7 @@ impl Striped {
         let start = set * self.sets.log_bytes();
         let bytes = (self.log_bytes - start).min(self.sets.log_bytes());
         let geometry = self.sets.geometry();
-        let layout = stripe::SetLayout::new(geometry, self.sets.id(set), bytes).unwrap();
+        let layout = SetLayout::new(geometry, self.sets.id(set), bytes).unwrap();
         let shape = layout.row_shape(row);
         let (mut places, mut costs) = (Vec::new(), Vec::new());
         for position in (0..geometry.members()).filter(|it| which >> it & 1 == 1) {

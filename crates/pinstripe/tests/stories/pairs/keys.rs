@@ -3,7 +3,7 @@
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::format::key_ring::KdfCosts;
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opens {

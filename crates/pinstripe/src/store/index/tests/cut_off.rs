@@ -7,8 +7,7 @@ use std::fs;
 
 use super::*;
 use pinstripe_base::monitor::Counter;
-use pinstripe_stripe::stripe::SetReader;
-use pinstripe_stripe::stripe::geometry::Permutation;
+use pinstripe_stripe::{Permutation, SetReader};
 
 /// Data strips of a row over four members with parity 1.
 const DATA: usize = 3;

@@ -13,8 +13,7 @@ use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
 use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, Room};
-use pinstripe_stripe::seal::Sealer;
-use pinstripe_stripe::stripe::{SetWriter, StripSink};
+use pinstripe_stripe::{Sealer, SetWriter, StripSink};
 
 mod cut_off;
 mod damage;

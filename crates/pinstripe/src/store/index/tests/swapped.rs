@@ -2,7 +2,7 @@
 //! who can write to the members of a store and has no key.
 
 use super::*;
-use pinstripe_stripe::stripe::SetReader;
+use pinstripe_stripe::SetReader;
 
 impl Site {
     fn logical(&self, set: SetId) -> (Vec<u8>, Range<u64>) {
