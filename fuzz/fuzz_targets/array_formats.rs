@@ -4,13 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_array::engine::shape_of;
-use pinstripe_array::format::journal::JournalPlace;
-use pinstripe_array::format::log::RecordHeader;
-use pinstripe_array::format::regions::{self, Version};
-use pinstripe_array::format::sector::{CONTENT_BYTES, SECTOR_BYTES, SectorPlace, TableKind};
-use pinstripe_array::format::superblock::{MAGIC, SUPERBLOCK_BYTES, Superblock};
-use pinstripe_array::format::{BLOCK_BYTES, crc32c, sums};
+use pinstripe_array::{
+    BLOCK_BYTES, CONTENT_BYTES, JournalPlace, RecordHeader, RegionVersion, SECTOR_BYTES,
+    SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SectorPlace, Superblock, TableKind, crc32c, decode_regions,
+    decode_sums, encode_regions, encode_sums, shape_of,
+};
 use pinstripe_base::id::{ArrayId, MemberId};
 
 const ARRAY: ArrayId = ArrayId([7; 16]);
@@ -31,7 +29,7 @@ fn superblock(bytes: &[u8], framed: bool) {
     block[..count].copy_from_slice(&bytes[..count]);
     if framed {
         // What a decoder must get past to see the rest: magic, version, features, sum.
-        block[..8].copy_from_slice(MAGIC);
+        block[..8].copy_from_slice(SUPERBLOCK_MAGIC);
         block[8..10].copy_from_slice(&[1, 0]);
         block[56..64].fill(0);
         let check = crc32c(&block[..SUPERBLOCK_BYTES - 4]);
@@ -82,7 +80,7 @@ fn journal(bytes: &[u8]) {
 }
 
 fn leaf(bytes: &[u8], framed: bool) {
-    let version = Version::FIRST.plus(5);
+    let version = RegionVersion::FIRST.plus(5);
     let member = MemberId([8; 16]);
     let place =
         SectorPlace { array: ARRAY, member, slot: 3, area: TableKind::Sums, number: 9, version };
@@ -95,8 +93,8 @@ fn leaf(bytes: &[u8], framed: bool) {
         sector = place.encode(&content);
     }
     if let Ok(content) = place.decode(&sector) {
-        assert_eq!(&sums::encode(&sums::decode(content)), content);
-        assert_eq!(&regions::encode(&regions::decode(content)), content);
+        assert_eq!(&encode_sums(&decode_sums(content)), content);
+        assert_eq!(&encode_regions(&decode_regions(content)), content);
         assert_eq!(place.encode(content), sector);
     }
 }

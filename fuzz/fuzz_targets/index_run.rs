@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::{Filter, Shape};
 use pinstripe_member::format::index_run::{self, Fences, Page, RunHead};
+use pinstripe_stripe::{Filter, Shape};
 
 fuzz_target!(|bytes: &[u8]| {
     let number = bytes.get(1..5).map_or(0, |n| u32::from_le_bytes(n.try_into().unwrap()));

@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_array::format::md::{MdPlace, MdSuperblock, SUPERBLOCK_BYTES, bad_blocks};
+use pinstripe_array::{MD_SUPERBLOCK_BYTES, MdPlace, MdSuperblock, md_bad_blocks};
 
 fuzz_target!(|input: (bool, &[u8])| {
     let (framed, bytes) = input;
     let mut bytes = bytes.to_vec();
-    bytes.resize(SUPERBLOCK_BYTES, 0);
+    bytes.resize(MD_SUPERBLOCK_BYTES, 0);
     if framed {
         // What a decoder must get past to see the rest: magic, version, place, number of roles,
         // sum.
@@ -24,7 +24,7 @@ fuzz_target!(|input: (bool, &[u8])| {
         let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
         bytes[216..220].copy_from_slice(&sum.to_le_bytes());
     }
-    let _ = bad_blocks(&bytes, bytes[181]).count();
+    let _ = md_bad_blocks(&bytes, bytes[181]).count();
     for place in MdPlace::all(1 << 20) {
         if let Ok(superblock) = place.decode(&bytes) {
             assert_eq!(superblock.device.place, place);

@@ -11,7 +11,10 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, MemoryDevice};
-use pinstripe_nbd::{ExportInfo, Handshake, OPTION_HEAD_BYTES, OptionHead, REQUEST_BYTES, Request, Step, Terms, Export, Settings, serve_socket};
+use pinstripe_nbd::{
+    Export, ExportInfo, Handshake, OPTION_HEAD_BYTES, OptionHead, REQUEST_BYTES, Request, Settings,
+    Step, Terms, serve_socket,
+};
 
 const BYTES: u64 = 1 << 16;
 const READY: &[u8] =

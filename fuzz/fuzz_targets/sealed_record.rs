@@ -4,14 +4,14 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use pinstripe_base::checksum::checksum;
+use pinstripe_base::id::StoreId;
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::label::{Encryption, Padding};
 use pinstripe_member::format::record::{
     RECORD_HEAD_BYTES, RecordHead, RecordKind, clear_head, fill_sums, parse_clear, parse_inner,
 };
 use pinstripe_stripe::{Opener, Sealer};
-use pinstripe_base::checksum::checksum;
-use pinstripe_base::id::StoreId;
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::generate_sealing(StoreId([1; 16])).unwrap());
 

@@ -5,11 +5,11 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use pinstripe_base::id::{SnapshotId, StoreId};
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::label::{Encryption, Padding};
 use pinstripe_member::format::snapshot::frame_sealed;
 use pinstripe_stripe::{Opener, Sealer};
-use pinstripe_base::id::{SnapshotId, StoreId};
 
 const STORE: StoreId = StoreId([1; 16]);
 const SNAPSHOT: SnapshotId = SnapshotId([2; 16]);

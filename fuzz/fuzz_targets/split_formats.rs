@@ -4,8 +4,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_split::{BatchExtent, OutputEnd, FRAME_BYTES, Frame, OutputHead, LogIndex, Manifest, PAGE_BYTES, Tag};
 use pinstripe_member::format::stripe_set::checksum;
+use pinstripe_split::{
+    BatchExtent, FRAME_BYTES, Frame, LogIndex, Manifest, OutputEnd, OutputHead, PAGE_BYTES, Tag,
+};
 
 /// A page with this body, cut or filled up.
 fn page(object: Object, bytes: &[u8]) -> Vec<u8> {

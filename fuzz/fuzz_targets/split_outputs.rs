@@ -6,11 +6,14 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_stripe::Codec;
-use pinstripe_split::{FRAME_BYTES, Frame, SplitLayout, LayoutChoice, SplitOptions, split, CodecChoice, ByteSource, Fake, Reader, UnitReader};
-use pinstripe_member::format::stripe_set::checksum;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
+use pinstripe_member::format::stripe_set::checksum;
+use pinstripe_split::{
+    ByteSource, CodecChoice, FRAME_BYTES, Fake, Frame, LayoutChoice, Reader, SplitLayout,
+    SplitOptions, UnitReader, split,
+};
+use pinstripe_stripe::Codec;
 
 /// A split as it was made.
 struct Made {

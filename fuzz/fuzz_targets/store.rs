@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
 use pinstripe::ops::{check, repair, restore};
 use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe_stripe::Credential;
 use pinstripe::store::Store;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
+use pinstripe_member::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
+use pinstripe_stripe::Credential;
 use tempfile::TempDir;
 
 type Files = BTreeMap<PathBuf, Vec<u8>>;

@@ -124,6 +124,7 @@ impl Cache {
     }
 
     /// Whether everything is on the members.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.gathering.is_empty() && self.under_way.is_empty()
     }

@@ -20,7 +20,9 @@ use std::ops::Range;
 
 pub use layout::{Copies, Layout, Rotation};
 pub use level::Level;
-pub use row::{Place, RowMap};
+#[cfg(test)]
+pub(crate) use row::Place;
+pub use row::RowMap;
 pub use shape::Shape;
 pub use takeover::LastSlot;
 

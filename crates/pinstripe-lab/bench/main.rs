@@ -23,7 +23,6 @@ use std::process::ExitCode;
 use cases::Case;
 use pinstripe_lab::machine::Machine;
 use pinstripe_lab::table::Table;
-use pinstripe_lab::{machine, table};
 
 /// The result of a case or a helper: the message says what failed and where.
 type Result<T> = std::result::Result<T, String>;

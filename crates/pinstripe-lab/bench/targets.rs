@@ -3,7 +3,7 @@
 
 use pinstripe_stats::Summary;
 
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The goals of pinstripe.
 #[derive(Debug, Clone, Copy, PartialEq)]

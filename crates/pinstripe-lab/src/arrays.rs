@@ -4,11 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe_array::engine::{CreateOptions, create};
-use pinstripe_array::format::superblock::Consistency;
-use pinstripe_array::geometry::{Layout, Level};
-use pinstripe_array::traffic::{MemberArea, MemberTraffic};
-use pinstripe_array::volume::{Volume, VolumeCounters, VolumeSettings};
+use pinstripe_array::{
+    Consistency, CreateOptions, Layout, Level, MemberArea, MemberTraffic, Volume, VolumeCounters,
+    VolumeSettings, create_on_members,
+};
 use pinstripe_base::error::Result;
 use pinstripe_base::random::{self, Noise};
 use pinstripe_base::units::{KIB, MIB};
@@ -121,7 +120,7 @@ pub fn making(level: Level) -> CreateOptions {
 /// # Errors
 /// The errors of the array and its members; an interrupt.
 pub fn start(devices: Vec<SharedDevice>, making: &CreateOptions, live: &Live) -> Result<Volume> {
-    let volume = Volume::start(create(making, devices)?, VolumeSettings::default())?;
+    let volume = Volume::start(create_on_members(making, devices)?, VolumeSettings::default())?;
     let noise = noise(1 << 20);
     let capacity = volume.len()?;
     let mut at = 0;

@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe_array::signature::signature;
+use pinstripe_array::signature;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_size;
 use pinstripe_io::device::{Access, Device, FileDevice, Holder, Policy, holder, holder_besides};

@@ -70,12 +70,12 @@ mod write;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-pub use assemble::{AssembleOptions, Assembly, LeftOut, assemble, examine, probe, shape_of};
-pub use create::{CreateOptions, check_create, check_room, create, create_with, erase};
-pub use devices::{DeviceRole, FailedAs, IsDevice, not_used};
+pub use assemble::{AssembleOptions, Assembly, assemble, probe, shape_of};
+pub use create::{CreateOptions, check_create, check_room, create, create_with};
+pub use devices::{DeviceRole, FailedAs, not_used};
 pub use flusher::{BATCH_ROWS, Flusher};
 pub use manage::AddedAs;
-pub use status::{ArrayStatus, Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
+pub use status::{Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use step::{Mismatch, Step, WorkReport};
 pub use write::DirtyStats;
 

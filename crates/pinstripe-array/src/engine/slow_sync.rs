@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use super::assemble::examine;
 use super::*;
 use crate::executor::{Executor, TaskKind};
 use crate::format::superblock::Consistency;

@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe_array::format::md::MdVersion;
-use pinstripe_array::md::{MdArray, MdAssembleOptions, MdAssembly, assemble};
-use pinstripe_array::signature::md_superblock;
+use pinstripe_array::{
+    MdArray, MdAssembleOptions, MdAssembly, MdVersion, assemble_md_members, md_superblock,
+};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_io::device::{Device, MemoryDevice, SharedDevice};
 
@@ -84,7 +84,7 @@ fn every_version_is_read_whole_and_with_members_missing() {
                 let gone: Vec<_> = (0..gone).map(|n| (first + n) % count).collect();
                 let mut devices = without(name, &gone);
                 devices.reverse();
-                let found = assemble(devices, READ).unwrap();
+                let found = assemble_md_members(devices, READ).unwrap();
                 check(&found.array, blocks, &format!("{name} without {gone:?}"));
                 let spares = usize::from(name == "090-spare");
                 assert_eq!(found.left_out.len(), spares, "{name}: {:?}", found.left_out);
@@ -110,7 +110,7 @@ fn the_version_is_told() {
 #[test]
 fn a_member_that_failed_is_left_out() {
     for (name, blocks) in [("090-degraded", 2016), ("11-degraded", 1536)] {
-        let found = assemble(members(name), READ).unwrap();
+        let found = assemble_md_members(members(name), READ).unwrap();
         assert_eq!(found.left_out.len(), 1, "{name}");
         assert!(found.left_out[0].place.ends_with(format!("{name}.1")));
         check(&found.array, blocks, name);
@@ -120,13 +120,13 @@ fn a_member_that_failed_is_left_out() {
 #[test]
 fn a_dirty_array_is_read_whole_and_degraded_only_by_force() {
     for (name, blocks) in [("090-dirty", 2016), ("10-dirty", 2040), ("12-dirty", 1536)] {
-        let found = assemble(members(name), READ).unwrap();
+        let found = assemble_md_members(members(name), READ).unwrap();
         assert!(!found.array.superblock().is_clean(), "{name}");
         check(&found.array, blocks, name);
-        let (kind, what, advice) = refusal(assemble(without(name, &[1]), READ));
+        let (kind, what, advice) = refusal(assemble_md_members(without(name, &[1]), READ));
         assert!(kind == Kind::Refused && what.contains("dirty and degraded"), "{name}: {what}");
         assert!(advice.contains("array assemble NAME DEVICE... --force"), "{advice}");
-        check(&assemble(without(name, &[1]), FORCE).unwrap().array, blocks, name);
+        check(&assemble_md_members(without(name, &[1]), FORCE).unwrap().array, blocks, name);
     }
 }
 
@@ -139,14 +139,14 @@ fn what_cannot_be_read_is_refused_by_name() {
         ("12-linear", "level linear (-1) is not supported"),
     ] {
         for options in [READ, FORCE] {
-            let (kind, what, _) = refusal(assemble(members(name), options));
+            let (kind, what, _) = refusal(assemble_md_members(members(name), options));
             assert!(kind == Kind::Unsupported && what.contains(reason), "{name}: {what}");
         }
     }
-    let (kind, what, advice) = refusal(assemble(members("12-journal"), READ));
+    let (kind, what, advice) = refusal(assemble_md_members(members("12-journal"), READ));
     assert!(kind == Kind::Refused && what.contains("has a journal"), "{what}");
     assert!(advice.contains("array assemble NAME DEVICE... --force"), "{advice}");
-    let found = assemble(members("12-journal"), FORCE).unwrap();
+    let found = assemble_md_members(members("12-journal"), FORCE).unwrap();
     assert_eq!(found.left_out.len(), 1, "the journal itself");
 }
 
@@ -162,10 +162,10 @@ fn a_device_that_does_not_belong_there_is_left_out_by_force_only() {
         (&|| members("11-raid5").remove(0), Kind::WrongMember),
     ] {
         let devices = || [members("10-raid5"), vec![stranger()]].concat();
-        let (found, what, advice) = refusal(assemble(devices(), READ));
+        let (found, what, advice) = refusal(assemble_md_members(devices(), READ));
         assert_eq!(found, kind, "{what}");
         assert!(advice.contains("do not name this device"), "{advice}");
-        let forced = assemble(devices(), FORCE);
+        let forced = assemble_md_members(devices(), FORCE);
         // Of two arrays the one with more events is meant, which may be either.
         if kind == Kind::NotFound {
             let forced = forced.unwrap();
@@ -180,15 +180,15 @@ fn all_but_metadata_0_90_can_be_written() {
     let write = MdAssembleOptions { write: Some(1_700_000_000), force: false };
     for (name, blocks) in [("10-raid5", 2040), ("11-raid5", 1536), ("12-raid5", 1536)] {
         let devices = members(name);
-        let array = assemble(devices.clone(), write).unwrap().array;
+        let array = assemble_md_members(devices.clone(), write).unwrap().array;
         let before = array.superblock().state.events;
         array.write_at(0, &block(0)[..100]).unwrap();
         array.write_at(40 * BLOCK as u64, &block(40)).unwrap();
         array.finish().unwrap();
-        let found = assemble(devices[1..].to_vec(), READ).unwrap().array;
+        let found = assemble_md_members(devices[1..].to_vec(), READ).unwrap().array;
         assert!(found.superblock().is_clean() && found.superblock().state.events > before);
         check(&found, blocks, name);
     }
-    let (kind, what, _) = refusal(assemble(members("090-raid5"), write));
+    let (kind, what, _) = refusal(assemble_md_members(members("090-raid5"), write));
     assert!(kind == Kind::Refused && what.contains("metadata 0.90"), "{what}");
 }

@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use guest::{FlusherLease, blank, output};
-use pinstripe_array::md::{MdAssembleOptions, assemble};
+use pinstripe_array::{MdAssembleOptions, assemble_md_members};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy, SharedDevice};
 
 const MEMBER_BYTES: u64 = 8 << 20;
@@ -192,7 +192,8 @@ fn open(paths: &[PathBuf], access: Access) -> Vec<SharedDevice> {
 
 /// The content of the array on some members.
 fn content(paths: &[PathBuf]) -> Vec<u8> {
-    let found = assemble(open(paths, Access::Read), MdAssembleOptions::default()).unwrap();
+    let found =
+        assemble_md_members(open(paths, Access::Read), MdAssembleOptions::default()).unwrap();
     assert!(found.left_out.is_empty(), "{:?}", found.left_out);
     let mut bytes = vec![0; found.array.len().unwrap() as usize];
     found.array.read_at(0, &mut bytes).unwrap();
@@ -212,7 +213,7 @@ fn expected(gift: &[u8], bytes: usize) -> Vec<u8> {
 /// Writes of ours, in all sizes and at all kinds of places.
 fn write_over(paths: &[PathBuf], model: &mut [u8]) {
     let options = MdAssembleOptions { write: Some(1_700_000_000), force: false };
-    let array = assemble(open(paths, Access::Write), options).unwrap().array;
+    let array = assemble_md_members(open(paths, Access::Write), options).unwrap().array;
     let fresh = pattern(99, 3 << 20);
     let end = model.len();
     for (at, len) in [(0, 4096), (5000, 1), (70_001, 131_072), (1 << 20, 2 << 20), (end - 700, 700)]

@@ -15,7 +15,7 @@ mod stage;
 mod verbs;
 mod world;
 
-use pinstripe_array::ops::request::{ManageAction, Request};
+use pinstripe_array::{ManageAction, Request};
 use verbs::Verb;
 use world::World;
 

@@ -6,12 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe_array::engine::{
-    AssembleOptions, CreateOptions, Flusher, SlotState, SlotStatus, Step, WorkKind, assemble,
-    create, probe,
+use pinstripe_array::{
+    AssembleOptions, Consistency, CreateOptions, Flusher, LastSlot, Layout, Level, Slot, SlotState,
+    SlotStatus, Step, WorkKind, assemble_members, create_on_members, probe_superblock,
 };
-use pinstripe_array::format::superblock::{Consistency, Slot};
-use pinstripe_array::geometry::{LastSlot, Layout, Level};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Device, SharedDevice};
 
@@ -100,7 +98,7 @@ impl Stage {
             consistency,
             now_seconds: 0,
         };
-        let flusher = create(&options, disks.iter().map(shared).collect()).unwrap();
+        let flusher = create_on_members(&options, disks.iter().map(shared).collect()).unwrap();
         let has_long_writes = dice.below(4) > 0;
         let mut stage = Stage {
             story: vec![format!(
@@ -514,7 +512,8 @@ impl Stage {
     fn failed(&mut self) -> Vec<usize> {
         let slots = self.flusher().array().superblock().slots;
         let failed = |id| slots.contains(&Slot::Failed(id));
-        let is_it = |disk: &Arc<Disk>| probe(&shared(disk)).is_some_and(|it| failed(it.member));
+        let is_it =
+            |disk: &Arc<Disk>| probe_superblock(&shared(disk)).is_some_and(|it| failed(it.member));
         (0..self.disks.len()).filter(|disk| is_it(&self.disks[*disk])).collect()
     }
 
@@ -596,8 +595,8 @@ impl Stage {
 impl Stage {
     fn assemble(&mut self) {
         let devices = self.registered.iter().map(|disk| shared(&self.disks[*disk]));
-        let devices: Vec<_> = devices.filter(|device| probe(device).is_some()).collect();
-        let assembly = assemble(devices, &AssembleOptions::default());
+        let devices: Vec<_> = devices.filter(|device| probe_superblock(device).is_some()).collect();
+        let assembly = assemble_members(devices, &AssembleOptions::default());
         let assembly = assembly.unwrap_or_else(|error| panic!("not assembled: {error}"));
         let absent: Vec<_> = assembly.absent.iter().collect();
         let left_out: Vec<_> = assembly.left_out.iter().map(|it| format!("{it:?}")).collect();

@@ -1,6 +1,6 @@
 //! What can be done to an array, one kind of act each. Every ordered pair of them is played.
 
-use pinstripe_array::ops::request::{ManageAction, Request};
+use pinstripe_array::{ManageAction, Request};
 
 /// One kind of act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

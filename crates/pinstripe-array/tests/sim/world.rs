@@ -19,12 +19,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe_array::engine::{
-    AssembleOptions, CreateOptions, Flusher, Step, assemble, create, probe,
+use pinstripe_array::{
+    Areas, AssembleOptions, Consistency, CreateOptions, Flusher, FlusherInputs, FlusherTask,
+    LastSlot, Layout, Level, Slot, Step, VolumeSettings, WorkPace, assemble_members,
+    create_on_members, probe_superblock,
 };
-use pinstripe_array::format::superblock::{Areas, Consistency, Slot};
-use pinstripe_array::geometry::{LastSlot, Layout, Level};
-use pinstripe_array::volume::{FlusherInputs, FlusherTask, VolumeSettings, WorkPace};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
@@ -164,7 +163,7 @@ impl World {
         let story = vec![format!(
             "{what}: {level} {layout} of {members}, chunks of {chunk_bytes}, {consistency:?}"
         )];
-        let flusher = create(&create_options, shared(&disks)).unwrap();
+        let flusher = create_on_members(&create_options, shared(&disks)).unwrap();
         flusher.stop().unwrap();
         World {
             story,
@@ -195,8 +194,8 @@ impl World {
         let there = self.at_hand.iter().filter(|disk| Some(**disk) != without);
         let devices = there.map(|disk| Arc::clone(&self.disks[*disk]) as SharedDevice);
         // One that was being added when the power went may not know of it.
-        let devices = devices.filter(|device| probe(device).is_some()).collect();
-        let mut assembly = assemble(devices, &AssembleOptions::default()).unwrap();
+        let devices = devices.filter(|device| probe_superblock(device).is_some()).collect();
+        let mut assembly = assemble_members(devices, &AssembleOptions::default()).unwrap();
         if let Some(bytes) = self.long_write_bytes {
             assembly.flusher.long_write_bytes = bytes;
         }
@@ -233,7 +232,7 @@ impl World {
 
     fn areas_of(&self, disk: usize) -> Areas {
         let device = Arc::clone(&self.disks[disk]) as SharedDevice;
-        probe(&device).expect("a member").areas
+        probe_superblock(&device).expect("a member").areas
     }
 
     fn seed(&mut self) -> u64 {
@@ -404,7 +403,7 @@ impl World {
             Some(member) => {
                 let is_it = |disk: &Arc<Disk>| {
                     let device = Arc::clone(disk) as SharedDevice;
-                    probe(&device).is_some_and(|it| it.member == member)
+                    probe_superblock(&device).is_some_and(|it| it.member == member)
                 };
                 let old = self.disks.iter().position(is_it);
                 match old.filter(|_| self.dice.below(2) == 0) {

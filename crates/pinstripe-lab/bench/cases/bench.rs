@@ -8,8 +8,8 @@ use pinstripe_base::units::parse_size;
 use super::count;
 use crate::Result;
 use crate::child::{self, Cost};
-use crate::table::Table;
 use crate::tools::{Pinstripe, Restic};
+use pinstripe_lab::table::Table;
 
 /// One table of a case that has several.
 pub struct Part<S: 'static> {

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;
 use crate::Result;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case.
 pub const ABOUT: &str = "what the lab's engine costs, against fio: --work DIR";

@@ -19,7 +19,7 @@ mod store;
 mod walk;
 
 use crate::Result;
-use crate::table::Table;
+use pinstripe_lab::table::Table;
 
 /// Something that can be measured.
 pub struct Case {

@@ -21,7 +21,7 @@ use pinstripe_stripe::Codec;
 
 use super::pairs;
 use crate::Result;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "strip and chunk sizes of a store: --source TREE (default /usr/share), --work DIR, \

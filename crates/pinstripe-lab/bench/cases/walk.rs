@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 
 use super::{from_lab, pairs};
 use crate::Result;
-use crate::table::Table;
+use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "the walker against find, nftw, ignore: --work DIR";

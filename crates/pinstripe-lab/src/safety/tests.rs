@@ -336,8 +336,8 @@ const WAYS: &[Way] = &[
     Way {
         name: "a member of an array of ours",
         make: |it| {
-            use pinstripe_array::format::superblock::MAGIC;
-            Some(it.put(&[(0, MAGIC)]))
+            use pinstripe_array::SUPERBLOCK_MAGIC;
+            Some(it.put(&[(0, SUPERBLOCK_MAGIC)]))
         },
         said: "a member of an array of pinstripe",
     },

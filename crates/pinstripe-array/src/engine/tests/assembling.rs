@@ -1,6 +1,7 @@
 //! What is found on devices, and what is not taken for a member.
 
 use super::*;
+use crate::engine::assemble::examine;
 use crate::format::superblock::PLACES;
 use pinstripe_io::device::Device;
 

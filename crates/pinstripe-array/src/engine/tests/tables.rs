@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::filling::{BYTES, check_without_each, used};
 use super::*;
+use crate::engine::assemble::examine;
 use crate::format::superblock::Areas;
 use pinstripe_base::error::Error;
 use pinstripe_io::device::Device;

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::assemble::assemble;
-use pinstripe_array::ops::md::assemble_md;
-use pinstripe_array::ops::open::server;
-use pinstripe_array::ops::scan::scan as devices_scan;
-use pinstripe_array::ops::{Register, detail};
+use pinstripe_array::{
+    Register, assemble, assemble_md, detail_of_devices, scan_devices as devices_scan, server_of,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
@@ -62,7 +60,7 @@ impl ArrayAssembleArgs {
         let register = register()?;
         let Some(name) = &self.name else { return self.assemble_all(run, &register) };
         self.assemble_one(run, name, &self.devices, &register)?;
-        let found = detail::of_devices(name, &register)?;
+        let found = detail_of_devices(name, &register)?;
         Ok(status::ending(run, &found))
     }
 
@@ -120,12 +118,12 @@ impl ArrayAssembleArgs {
         devices: &[PathBuf],
         register: &Register,
     ) -> Result<bool> {
-        if register.has(name) && server(name, register)?.is_some() {
+        if register.has(name) && server_of(name, register)?.is_some() {
             run.screen.say(&format!("{name} is served already"));
             return Ok(false);
         }
         self.assemble_one(run, name, devices, register)?;
-        let found = detail::of_devices(name, register)?;
+        let found = detail_of_devices(name, register)?;
         run.screen.event(&super::show::event(crate::event::Event::new("array"), &found))?;
         for line in status::lines(&found) {
             run.screen.row(&line)?;

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
-use pinstripe_array::geometry::{Layout, Level};
-use pinstripe_array::ops::create::{CreateRequest, chunk_bytes_of, consistency_of, create};
-use pinstripe_array::ops::knobs::Knob;
+use pinstripe_array::{CreateRequest, Knob, Layout, Level, chunk_bytes_of, consistency_of, create};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, MIB, format_size};
 

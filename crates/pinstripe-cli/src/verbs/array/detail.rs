@@ -1,7 +1,6 @@
 //! `pinstripe array detail`: all about one array, as `mdadm --detail` shows it.
 
-use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail, WorkDetail};
-use pinstripe_array::ops::open::look;
+use pinstripe_array::{Detail, SlotDetail, SlotStateDetail, WorkDetail, look_at_array};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 
@@ -54,7 +53,7 @@ impl ArrayDetailArgs {
                 let names = scan::names(name.as_ref(), &register)?;
                 let mut worst = exit::DONE;
                 let ending = scan::each(run, &names, |name| {
-                    let found = look(name, &register)?;
+                    let found = look_at_array(name, &register)?;
                     worst = worst.max(self.code(&found));
                     run.screen.event(&show::event(Event::new("array"), &found))?;
                     for line in scan::of_detail(&found, is_verbose) {
@@ -66,7 +65,7 @@ impl ArrayDetailArgs {
                 return Ok(Ending { code, ..ending });
             }
         };
-        let found = look(name, &register)?;
+        let found = look_at_array(name, &register)?;
         for line in lines(&found) {
             run.screen.row(&line)?;
         }

@@ -1,8 +1,6 @@
 //! `pinstripe array events`: what happens to an array, as it happens.
 
-use pinstripe_array::ops::events::ArrayEvent;
-use pinstripe_array::ops::open::{next, send, server};
-use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_array::{ArrayEvent, Reply, Request, next_reply, send_request, server_of};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -35,14 +33,14 @@ impl ArrayEventsArgs {
     /// [`Kind::NotFound`] when no process serves the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
-        let Some(mut client) = server(&self.name, &register)? else {
+        let Some(mut client) = server_of(&self.name, &register)? else {
             return Err(Error::new(Kind::NotFound, format!("'{}' is not served", self.name))
                 .advice("serve it with 'pinstripe array serve'"));
         };
-        send(&mut client, &Request::Events)?;
+        send_request(&mut client, &Request::Events)?;
         let mut told = 0_u64;
         // It ends when the process that serves does.
-        while let Ok(reply) = next(&mut client) {
+        while let Ok(reply) = next_reply(&mut client) {
             match reply {
                 Reply::Event(event) => {
                     self.tell(run, &event)?;

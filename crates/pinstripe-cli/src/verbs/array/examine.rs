@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::format::md::{self, Role};
-use pinstripe_array::format::superblock::{SPARE, Slot, Superblock};
-use pinstripe_array::geometry::{Layout, Level};
-use pinstripe_array::ops::detail::consistency;
-use pinstripe_array::ops::examine::{Examined, FoundSuperblock, examine};
-use pinstripe_array::ops::scan::{registered_devices, scan as devices_scan};
+use pinstripe_array::{
+    Examined, FoundSuperblock, Layout, Level, MD_SECTOR_BYTES, MdRole, MdSuperblock,
+    SPARE_POSITION, Slot, Superblock, consistency_text, examine, registered_devices,
+    scan_devices as devices_scan,
+};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::hex;
 
@@ -107,7 +106,7 @@ fn event(examined: &Examined) -> Event {
             .with("array", it.array.to_string())
             .with("name", &*it.name)
             .with("member", it.member.to_string())
-            .with("slot", (it.slot != SPARE).then_some(it.slot))
+            .with("slot", (it.slot != SPARE_POSITION).then_some(it.slot))
             .with("generation", it.generation)
             .with("level", it.level)
             .with("slots", it.slots.len())
@@ -124,8 +123,8 @@ fn event(examined: &Examined) -> Event {
             .with("generation", it.state.events)
             .with("level", it.array.level)
             .with("slots", it.array.members)
-            .with("chunk_bytes", u64::from(it.array.chunk_sectors) * md::SECTOR_BYTES)
-            .with("member_bytes", it.array.size_sectors * md::SECTOR_BYTES)
+            .with("chunk_bytes", u64::from(it.array.chunk_sectors) * MD_SECTOR_BYTES)
+            .with("member_bytes", it.array.size_sectors * MD_SECTOR_BYTES)
             .with("is_clean", it.is_clean()),
     }
 }
@@ -133,7 +132,7 @@ fn event(examined: &Examined) -> Event {
 fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
     let level = Level::from_number(it.level.into())?;
     let role = match it.slot {
-        SPARE => "spare".to_owned(),
+        SPARE_POSITION => "spare".to_owned(),
         slot => format!("Active device {slot}"),
     };
     let letter = |slot: &Slot| match slot {
@@ -154,7 +153,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
         ("Log", show::blocks(it.areas.log_bytes)),
         ("Layout", Layout::from_number(level, it.layout)?.to_string()),
         ("Chunk Size", Size(it.chunk_bytes.into()).to_string()),
-        ("Consistency Policy", consistency(it.consistency).to_owned()),
+        ("Consistency Policy", consistency_text(it.consistency).to_owned()),
         ("State", if it.is_clean { "clean" } else { "active" }.to_owned()),
         ("Device UUID", scan::uuid(&it.member.to_string())),
         ("Events", it.generation.to_string()),
@@ -171,7 +170,7 @@ fn picture<T>(all: &[T], letter: impl Fn(&T) -> char) -> String {
     all.iter().map(letter).collect()
 }
 
-fn of_md(it: &md::MdSuperblock) -> Fields {
+fn of_md(it: &MdSuperblock) -> Fields {
     // Levels and layouts that are not served are shown by their numbers.
     let level = Level::from_number(it.array.level);
     let layout = level.as_ref().map(|level| Layout::from_number(*level, it.array.layout));
@@ -180,7 +179,7 @@ fn of_md(it: &md::MdSuperblock) -> Fields {
         _ => it.array.layout.to_string(),
     };
     let level = level.map_or_else(|_| it.array.level.to_string(), |level| level.to_string());
-    let sectors = |count: u64| show::blocks(count * md::SECTOR_BYTES);
+    let sectors = |count: u64| show::blocks(count * MD_SECTOR_BYTES);
     // Seconds are the low 40 bits.
     let seconds = |time: u64| (time & ((1 << 40) - 1)) as i64;
     let members: Vec<u16> = (0..it.array.members as u16).collect();
@@ -202,7 +201,7 @@ fn of_md(it: &md::MdSuperblock) -> Fields {
         ("Update Time", time::date(seconds(it.state.updated))),
         ("Events", it.state.events.to_string()),
         ("Layout", layout),
-        ("Chunk Size", Size(u64::from(it.array.chunk_sectors) * md::SECTOR_BYTES).to_string()),
+        ("Chunk Size", Size(u64::from(it.array.chunk_sectors) * MD_SECTOR_BYTES).to_string()),
         ("Device Role", role(it).0),
         (
             "Array State",
@@ -214,12 +213,12 @@ fn of_md(it: &md::MdSuperblock) -> Fields {
     ]
 }
 
-fn role(it: &md::MdSuperblock) -> (String, Option<u16>) {
+fn role(it: &MdSuperblock) -> (String, Option<u16>) {
     match it.role() {
-        Role::Member(slot) => (format!("Active device {slot}"), Some(slot)),
-        Role::Journal => ("Journal".to_owned(), None),
-        Role::Faulty => ("Faulty".to_owned(), None),
-        Role::Spare => ("spare".to_owned(), None),
+        MdRole::Member(slot) => (format!("Active device {slot}"), Some(slot)),
+        MdRole::Journal => ("Journal".to_owned(), None),
+        MdRole::Faulty => ("Faulty".to_owned(), None),
+        MdRole::Spare => ("spare".to_owned(), None),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `pinstripe array forget`: removes a name from the register.
 
-use pinstripe_array::ops::forget::forget;
+use pinstripe_array::forget;
 use pinstripe_base::error::Result;
 
 use super::register::register;

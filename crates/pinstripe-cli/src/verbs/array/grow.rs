@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::made_files::MadeFiles;
-use pinstripe_array::ops::register::absolute;
-use pinstripe_array::ops::request::{ManageAction, Request};
+use pinstripe_array::{MadeFiles, ManageAction, Request, absolute_path};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::work::{self, FollowArgs};
@@ -85,7 +83,7 @@ impl ArrayGrowArgs {
     /// # Errors
     /// The errors of the array: members are absent, other work is running, there is no spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let add = self.add.as_deref().map(absolute).transpose()?;
+        let add = self.add.as_deref().map(absolute_path).transpose()?;
         let force = self.force;
         let size = match self.size(add.is_some())? {
             Some(MemberSize::Max) => {

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::detail::{SlotDetail, SlotStateDetail};
-use pinstripe_array::ops::made_files::MadeFiles;
-use pinstripe_array::ops::open::look;
-use pinstripe_array::ops::register::absolute;
-use pinstripe_array::ops::request::{ManageAction, Request};
+use pinstripe_array::{
+    MadeFiles, ManageAction, Request, SlotDetail, SlotStateDetail, absolute_path, look_at_array,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
@@ -85,7 +83,7 @@ impl ArrayManageArgs {
         if acts.is_empty() {
             return self.nothing(run);
         }
-        let newcomers = self.add.iter().chain(&self.with).map(|it| absolute(it));
+        let newcomers = self.add.iter().chain(&self.with).map(|it| absolute_path(it));
         let newcomers = newcomers.collect::<Result<Vec<_>>>()?;
         let newcomers = MadeFiles::of(&newcomers, self.size.map(|it| it.0))?;
         let requests = acts.clone().into_iter().map(|act| Request::Manage { act });
@@ -99,7 +97,7 @@ impl ArrayManageArgs {
                 .advice("see 'pinstripe array manage --help'"));
         }
         run.screen.say("no member matches: nothing is changed");
-        Ok(status::ending(run, &look(&self.name, &register()?)?))
+        Ok(status::ending(run, &look_at_array(&self.name, &register()?)?))
     }
 
     /// The actions, in the order in which they are applied.
@@ -114,12 +112,12 @@ impl ArrayManageArgs {
         }
         for (list, only_again) in [(&self.re_add, true), (&self.add, false)] {
             for device in list {
-                let device = absolute(device)?;
+                let device = absolute_path(device)?;
                 acts.push(ManageAction::Add { device, force, only_again });
             }
         }
         if let (Some(device), Some(with)) = (&self.replace, &self.with) {
-            let (device, with) = (absolute(device)?, absolute(with)?);
+            let (device, with) = (absolute_path(device)?, absolute_path(with)?);
             acts.push(ManageAction::Replace { device, with, force });
         }
         Ok(acts)
@@ -131,10 +129,10 @@ impl ArrayManageArgs {
         for device in list {
             match device.to_str() {
                 Some(word @ ("detached" | "failed" | "faulty")) => {
-                    let array = look(&self.name, &register()?)?;
+                    let array = look_at_array(&self.name, &register()?)?;
                     devices.extend(array.slots.iter().filter_map(|slot| meant(word, slot)));
                 }
-                _ => devices.push(absolute(device)?),
+                _ => devices.push(absolute_path(device)?),
             }
         }
         Ok(devices)

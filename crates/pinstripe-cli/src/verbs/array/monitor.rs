@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pinstripe_array::ops::Register;
-use pinstripe_array::ops::events::ArrayEvent;
-use pinstripe_array::ops::monitor::{Sight, Watcher, sight, test_message};
+use pinstripe_array::{ArrayEvent, Register, Sight, Watcher, sight_of, test_event};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 
@@ -108,7 +106,7 @@ impl ArrayMonitorArgs {
         run.screen.event(&Event::new("monitoring").with("arrays", names.clone()))?;
         let mut told = 0;
         if self.test {
-            let messages = names.into_iter().map(|name| (name, test_message())).collect();
+            let messages = names.into_iter().map(|name| (name, test_event())).collect();
             told += tell(run, &notifier, self.oneshot, messages)?;
         }
         let mut troubles = Troubles::default();
@@ -146,14 +144,14 @@ impl Troubles {
         register: &Register,
     ) -> Vec<(String, Sight)> {
         self.0.retain(|known| known != REGISTER);
-        let mut look = |name: String| match sight(&name, register, PATIENCE) {
+        let mut look = |name: String| match sight_of(&name, register, PATIENCE) {
             Err(error) => {
                 self.tell(run, &name, error);
                 (name, Sight::Unknown)
             }
-            Ok(sight) => {
+            Ok(sight_of) => {
                 self.0.retain(|known| *known != name);
-                (name, sight)
+                (name, sight_of)
             }
         };
         names.into_iter().map(&mut look).collect()

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use pinstripe_array::ops::events::ArrayEvent;
-use pinstripe_array::ops::monitor::is_grave;
+use pinstripe_array::{ArrayEvent, is_grave};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::process::{self, ProgramLimits};
 

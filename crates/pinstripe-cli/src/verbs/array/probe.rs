@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe_array::ops::probe::{Probed, Verdict, probe};
-use pinstripe_array::probe::ProbeEffort;
+use pinstripe_array::{ProbeEffort, ProbeVerdict, Probed, probe_devices};
 use pinstripe_base::error::Result;
 
 use crate::escape;
@@ -51,7 +50,7 @@ impl ArrayProbeArgs {
         let mut shared = 0;
         for (number, one) in self.devices.iter().enumerate() {
             for other in &self.devices[number + 1..] {
-                let probed = probe([one, other], effort, stop.as_flag())?;
+                let probed = probe_devices([one, other], effort, stop.as_flag())?;
                 shared += u64::from(is_shared(&probed));
                 run.screen.event(&Event::new("pair").with_fields(&probed))?;
                 for line in lines(&probed) {
@@ -64,7 +63,7 @@ impl ArrayProbeArgs {
 }
 
 fn is_shared(probed: &Probed) -> bool {
-    probed.same_disk.is_some() || probed.verdict == Verdict::Shared
+    probed.same_disk.is_some() || probed.verdict == ProbeVerdict::Shared
 }
 
 fn lines(probed: &Probed) -> Vec<String> {
@@ -93,8 +92,10 @@ fn verdict(probed: &Probed) -> &'static str {
             "no result about a shared disk: this read rate is that of memory, a cache or a \
              solid-state disk"
         }
-        Verdict::Shared => "they wait for each other: they share a disk, or its connection",
-        Verdict::Apart => "they do not wait for each other: they are on separate disks",
-        Verdict::Unclear => "the rounds do not agree: try again with more --rounds, on quiet disks",
+        ProbeVerdict::Shared => "they wait for each other: they share a disk, or its connection",
+        ProbeVerdict::Apart => "they do not wait for each other: they are on separate disks",
+        ProbeVerdict::Unclear => {
+            "the rounds do not agree: try again with more --rounds, on quiet disks"
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The register of arrays that this user sees.
 
-use pinstripe_array::ops::Register;
+use pinstripe_array::Register;
 use pinstripe_base::error::Result;
 
 use crate::xdg;

@@ -1,8 +1,6 @@
 //! mdadm's `--scan`: one verb for all arrays.
 
-use pinstripe_array::ops::Register;
-use pinstripe_array::ops::detail::{Detail, SlotStateDetail};
-use pinstripe_array::ops::scan::ScannedArray;
+use pinstripe_array::{Detail, Register, ScannedArray, SlotStateDetail};
 use pinstripe_base::error::{Error, Result};
 
 use crate::escape;

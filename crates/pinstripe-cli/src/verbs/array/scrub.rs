@@ -1,7 +1,6 @@
 //! `pinstripe array scrub`.
 
-use pinstripe_array::ops::open::reach;
-use pinstripe_array::ops::request::Request;
+use pinstripe_array::{Request, reach_array};
 use pinstripe_base::error::Result;
 
 use super::register::register;
@@ -38,7 +37,8 @@ impl ArrayScrubArgs {
     /// The errors of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
-        let mut reached = reach(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;
+        let mut reached =
+            reach_array(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;
         let before = work::ended(&mut reached)?;
         reached.ask(&Request::Scrub { repair: self.repair })?;
         work::conclude(run, reached, &self.patience, before)

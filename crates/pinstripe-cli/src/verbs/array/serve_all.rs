@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use pinstripe_array::ops::Register;
-use pinstripe_array::ops::detail::Served;
+use pinstripe_array::{Register, Served};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, into_inner, lock};
 use pinstripe_base::units::format_size;

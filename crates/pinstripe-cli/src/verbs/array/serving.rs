@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pinstripe_array::ops::controller::ControlHandler;
-use pinstripe_array::ops::detail::Served;
-use pinstripe_array::ops::events::between;
-use pinstripe_array::ops::open::start;
-use pinstripe_array::ops::register::Metadata;
-use pinstripe_array::ops::request::{Failure, Reply, Request};
-use pinstripe_array::ops::{Register, md};
+use pinstripe_array::{
+    ArrayMetadata, ControlHandler, Register, Reply, Request, RequestFailure, Served,
+    events_between, open_md, start_volume,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
@@ -72,17 +69,18 @@ pub fn serve(
     let entry = context.register.read(&serving.name)?;
     let control = Control::bind(&context.register.socket(&serving.name)?)?;
     let (device, controller): (Arc<dyn Sparse>, Box<dyn ControlHandler>) = match entry.metadata {
-        Metadata::Pinstripe => {
+        ArrayMetadata::Pinstripe => {
             let controller =
-                start(&serving.name, context.register, context.faults, context.monitor)?;
+                start_volume(&serving.name, context.register, context.faults, context.monitor)?;
             (Arc::clone(&controller.volume) as _, Box::new(controller))
         }
-        Metadata::Md => {
-            let controller = md::open(&entry, serving.writes_md, context.faults, context.monitor)?;
+        ArrayMetadata::Md => {
+            let controller = open_md(&entry, serving.writes_md, context.faults, context.monitor)?;
             (Arc::clone(&controller.array) as _, Box::new(controller))
         }
     };
-    let is_read_only = serving.is_read_only || entry.metadata == Metadata::Md && !serving.writes_md;
+    let is_read_only =
+        serving.is_read_only || entry.metadata == ArrayMetadata::Md && !serving.writes_md;
     let exports = Exports::open(serving, device, is_read_only);
     let done = exports.and_then(|exports| {
         let served = exports.reached();
@@ -95,7 +93,7 @@ pub fn serve(
     let ended = done.and(closed);
     control.conclude(&line(&match &ended {
         Ok(()) => Reply::Done { said: format!("array {} is stopped", serving.name) },
-        Err(error) => Reply::Failed(Failure::from(error)),
+        Err(error) => Reply::Failed(RequestFailure::from(error)),
     }));
     ended
 }
@@ -213,7 +211,7 @@ fn answer_line(
         Ok(request) => controller.answer(&request),
         Err(error) => Err(Error::new(Kind::Unsupported, format!("no request: {error}"))),
     };
-    let reply = reply.unwrap_or_else(|error| Reply::Failed(Failure::from(&error)));
+    let reply = reply.unwrap_or_else(|error| Reply::Failed(RequestFailure::from(&error)));
     let _ = lines.send(&line(&reply));
     Answer::Sent
 }
@@ -226,7 +224,7 @@ fn tell_events(controller: &dyn ControlHandler, lines: &Lines<'_>) -> Result<()>
         let is_over = lines.is_over_within(EVENTS_POLL);
         // Once more at the end, for what happened since the last time.
         let now = controller.detail();
-        for event in between(&before, &now) {
+        for event in events_between(&before, &now) {
             lines.send(&line(&Reply::Event(event)))?;
         }
         if is_over {

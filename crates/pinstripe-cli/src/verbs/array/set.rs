@@ -1,8 +1,8 @@
 //! `pinstripe array set`: knobs by the names that md has in sysfs.
 
-use pinstripe_array::ops::knobs;
-use pinstripe_array::ops::open::{look, reach, server};
-use pinstripe_array::ops::request::Request;
+use pinstripe_array::{
+    Knob, Request, check_knob_name, knob_values, look_at_array, reach_array, server_of,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
@@ -45,8 +45,8 @@ impl ArraySetArgs {
         let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));
         let set: Vec<(&str, &str)> = set.iter().filter_map(|it| it.split_once('=')).collect();
         for (name, value) in &set {
-            knobs::Knob::parse(name, value)?;
-            if *name == "sync_action" && server(&self.name, &register)?.is_none() {
+            Knob::parse(name, value)?;
+            if *name == "sync_action" && server_of(&self.name, &register)?.is_none() {
                 return Err(Error::new(
                     Kind::Usage,
                     "the array is not served, so no work is running",
@@ -56,7 +56,7 @@ impl ArraySetArgs {
         }
         if !set.is_empty() {
             let mut reached =
-                reach(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;
+                reach_array(&self.name, &register, &run.common.device_faults()?, &run.monitor)?;
             let requests = set.iter().map(|(name, value)| {
                 let (name, value) = ((*name).to_owned(), (*value).to_owned());
                 Request::Set { name, value }
@@ -67,8 +67,8 @@ impl ArraySetArgs {
         }
         let mut facts = Event::default().with("set", set.len());
         if !shown.is_empty() || set.is_empty() {
-            let values = knobs::values(&look(&self.name, &register)?);
-            shown.iter().try_for_each(|name| knobs::check_name(name))?;
+            let values = knob_values(&look_at_array(&self.name, &register)?);
+            shown.iter().try_for_each(|name| check_knob_name(name))?;
             let wanted = |name: &String| shown.is_empty() || shown.contains(&name);
             let lines: Vec<(&str, String)> = values
                 .iter()

@@ -1,6 +1,6 @@
 //! The display of arrays: as fields that line up, as events.
 
-use pinstripe_array::ops::detail::Detail;
+use pinstripe_array::Detail;
 use pinstripe_base::units::{KIB, format_size};
 
 use crate::event::Event;

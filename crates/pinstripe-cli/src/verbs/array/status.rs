@@ -1,7 +1,6 @@
 //! `pinstripe array status`: all arrays as `/proc/mdstat` shows them.
 
-use pinstripe_array::ops::detail::{Detail, SlotDetail, SlotStateDetail, WorkDetail};
-use pinstripe_array::ops::open::look;
+use pinstripe_array::{Detail, SlotDetail, SlotStateDetail, WorkDetail, look_at_array};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{KIB, counted};
 
@@ -42,7 +41,7 @@ impl ArrayStatusArgs {
         };
         let (mut shown, mut unusable, mut unreadable) = (0_u64, 0_u64, 0_u64);
         for name in &names {
-            match look(name, &register) {
+            match look_at_array(name, &register) {
                 Ok(found) => {
                     run.screen.event(&show::event(Event::new("array"), &found))?;
                     for line in lines(&found) {

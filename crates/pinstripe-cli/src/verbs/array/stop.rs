@@ -1,8 +1,6 @@
 //! `pinstripe array stop`.
 
-use pinstripe_array::ops::Register;
-use pinstripe_array::ops::open::{next, send, server};
-use pinstripe_array::ops::request::{Reply, Request};
+use pinstripe_array::{Register, Reply, Request, next_reply, send_request, server_of};
 use pinstripe_base::error::Result;
 
 use super::register::register;
@@ -53,9 +51,9 @@ impl ArrayStopArgs {
 
     /// Stops one array; returns whether it was served.
     fn stop(&self, run: &Run, name: &str, register: &Register) -> Result<bool> {
-        let Some(mut client) = server(name, register)? else { return Ok(false) };
-        send(&mut client, &Request::Stop { force: self.force })?;
-        if let Reply::Done { said } = next(&mut client)? {
+        let Some(mut client) = server_of(name, register)? else { return Ok(false) };
+        send_request(&mut client, &Request::Stop { force: self.force })?;
+        if let Reply::Done { said } = next_reply(&mut client)? {
             run.screen.say(&said);
         }
         Ok(true)

@@ -1,6 +1,6 @@
 //! `pinstripe array wait`.
 
-use pinstripe_array::ops::open::{Reached, look, server};
+use pinstripe_array::{Reached, look_at_array, server_of};
 use pinstripe_base::error::{Error, Kind, Result};
 
 use super::register::register;
@@ -31,8 +31,8 @@ impl ArrayWaitArgs {
     /// continues; the errors of [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
-        let Some(client) = server(&self.name, &register)? else {
-            if let Some(work) = look(&self.name, &register)?.work {
+        let Some(client) = server_of(&self.name, &register)? else {
+            if let Some(work) = look_at_array(&self.name, &register)?.work {
                 let what = format!("{} is pending, and no process serves the array", work.kind);
                 return Err(Error::new(Kind::Busy, what).advice(format!(
                     "it continues when the array is served: pinstripe array serve {}",

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pinstripe_array::ops::detail::{Detail, ReportDetail, SlotDetail, SlotStateDetail};
-use pinstripe_array::ops::made_files::MadeFiles;
-use pinstripe_array::ops::open::{Reached, reach};
-use pinstripe_array::ops::request::{ManageAction, Reply, Request};
+use pinstripe_array::{
+    Detail, MadeFiles, ManageAction, Reached, Reply, ReportDetail, Request, SlotDetail,
+    SlotStateDetail, reach_array,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -59,7 +59,7 @@ pub fn do_all(
     acts: Vec<ManageAction>,
     requests: impl IntoIterator<Item = Request>,
 ) -> Result<Ending> {
-    let mut reached = reach(name, &register()?, &run.common.device_faults()?, &run.monitor)?;
+    let mut reached = reach_array(name, &register()?, &run.common.device_faults()?, &run.monitor)?;
     let mut before = ended(&mut reached)?;
     let checked = reached.ask(&Request::Check { acts }).map(drop);
     let asked = checked.and_then(|()| {

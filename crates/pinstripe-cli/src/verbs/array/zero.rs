@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe_array::ops::examine::FoundSuperblock;
-use pinstripe_array::ops::zero::zero_superblock;
+use pinstripe_array::{FoundSuperblock, zero_superblock};
 use pinstripe_base::error::Result;
 
 use crate::escape;

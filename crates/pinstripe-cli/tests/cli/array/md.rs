@@ -4,7 +4,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-use pinstripe_array::format::md::{self, MdReshape, MdState, MdSuperblock};
+use pinstripe_array::{
+    MD_FEATURE_JOURNAL, MD_FEATURE_RESHAPE, MD_SECTOR_BYTES, MD_SUPERBLOCK_OFFSET, MdArrayInfo,
+    MdDeviceInfo, MdPlace, MdReshape, MdState, MdSuperblock,
+};
 
 use super::serving::Served;
 use crate::stand::{Stand, noise};
@@ -14,12 +17,12 @@ const BYTES: u64 = 4 << 20;
 
 /// A mirror of two files, `a` and `b`, as md makes them.
 fn mirror(stand: &Stand, content: &[u8], features: u32) {
-    let sectors = BYTES / md::SECTOR_BYTES;
+    let sectors = BYTES / MD_SECTOR_BYTES;
     for (number, name) in [(0, "a"), (1, "b")] {
         let mut set_name = [0; 32];
         set_name[..9].copy_from_slice(b"host:pool");
         let superblock = MdSuperblock {
-            array: md::MdArrayInfo {
+            array: MdArrayInfo {
                 features,
                 set_uuid: [7; 16],
                 set_name,
@@ -32,10 +35,10 @@ fn mirror(stand: &Stand, content: &[u8], features: u32) {
                 log: [0; 4],
                 reshape: MdReshape::default(),
             },
-            device: md::MdDeviceInfo {
-                data_offset_sectors: DATA_AT / md::SECTOR_BYTES,
+            device: MdDeviceInfo {
+                data_offset_sectors: DATA_AT / MD_SECTOR_BYTES,
                 data_sectors: sectors,
-                place: md::MdPlace::V1_2,
+                place: MdPlace::V1_2,
                 recovery_sectors: 0,
                 number,
                 corrected_reads: 0,
@@ -50,7 +53,7 @@ fn mirror(stand: &Stand, content: &[u8], features: u32) {
         };
         let file = File::create(stand.path(name)).unwrap();
         file.set_len(DATA_AT + BYTES).unwrap();
-        file.write_all_at(&superblock.encode(), md::SUPERBLOCK_OFFSET).unwrap();
+        file.write_all_at(&superblock.encode(), MD_SUPERBLOCK_OFFSET).unwrap();
         file.write_all_at(content, DATA_AT).unwrap();
     }
 }
@@ -95,7 +98,7 @@ fn an_array_of_md_is_shown_and_served() {
     for name in ["a", "b"] {
         let member = fs::read(stand.path(name)).unwrap();
         assert!(member[DATA_AT as usize..] == fs::read(&new).unwrap()[..], "{name}");
-        let superblock = MdSuperblock::decode(&member[md::SUPERBLOCK_OFFSET as usize..]).unwrap();
+        let superblock = MdSuperblock::decode(&member[MD_SUPERBLOCK_OFFSET as usize..]).unwrap();
         assert!(superblock.is_clean() && superblock.state.events > 20, "{name}");
     }
 }
@@ -103,7 +106,7 @@ fn an_array_of_md_is_shown_and_served() {
 #[test]
 fn what_serve_would_refuse_is_refused_by_assemble() {
     let stand = Stand::in_memory();
-    mirror(&stand, &noise(3, BYTES as usize), md::FEATURE_JOURNAL);
+    mirror(&stand, &noise(3, BYTES as usize), MD_FEATURE_JOURNAL);
     let ran = stand.run("array assemble pool a b");
     assert_eq!(ran.code, 14, "{}", ran.err);
     assert!(ran.err.contains("has a journal"), "{}", ran.err);
@@ -124,7 +127,7 @@ fn what_serve_would_refuse_is_refused_by_assemble() {
     let ran = stand.run("array assemble pool a blank b");
     assert_eq!(ran.code, 11, "{}", ran.err);
     assert!(ran.err.contains("do not name this device"), "{}", ran.err);
-    mirror(&stand, &noise(3, BYTES as usize), md::FEATURE_RESHAPE);
+    mirror(&stand, &noise(3, BYTES as usize), MD_FEATURE_RESHAPE);
     let ran = stand.run("array assemble pool a b --force");
     assert!(ran.code == 13 && ran.err.contains("in the middle of a reshape"), "{}", ran.err);
     assert_eq!(stand.run("array zero-superblock a").code, 0);

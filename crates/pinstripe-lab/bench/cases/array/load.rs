@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pinstripe_array::volume::Volume;
+use pinstripe_array::Volume;
 use pinstripe_lab::arrays::Requests;
 use pinstripe_lab::run::Live;
 

@@ -20,8 +20,8 @@ use pinstripe_base::units::MIB;
 use super::bench::{Bench, Part, absolute, measure, only, size};
 use super::pairs;
 use crate::Result;
-use crate::table::Table;
 use crate::trees;
+use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "arrays of four members in memory, on tmpfs and on a disk: --work DIR, --shm DIR, \

@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinstripe_array::geometry::Level;
-use pinstripe_array::volume::Volume;
+use pinstripe_array::{Level, Volume};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::MIB;
@@ -19,8 +18,8 @@ use serde_json::Value;
 use super::Settings;
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// Reads per second.
 const READS: f64 = 60_000.0;

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe_array::geometry::Level;
-use pinstripe_array::volume::Volume;
+use pinstripe_array::{Level, Volume};
 use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
 use pinstripe_lab::arrays::{LOG_BYTES, TABLE_BYTES, making};

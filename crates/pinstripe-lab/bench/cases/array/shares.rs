@@ -3,16 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe_array::geometry::Level;
-use pinstripe_array::volume::Volume;
+use pinstripe_array::{Level, Volume};
 use pinstripe_io::device::{Device, SharedDevice};
 
 use super::Settings;
 use super::load::noise;
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// Least rates of a rebuild, MB/s of each member; without a number, there is no rebuild.
 const SHARES: [Option<u64>; 4] = [None, Some(10), Some(30), Some(100)];

@@ -1,15 +1,14 @@
 //! Every granule on one running array, and `auto` against the best of them.
 
-use pinstripe_array::geometry::Level;
-use pinstripe_array::volume::Volume;
+use pinstripe_array::{Level, Volume};
 use pinstripe_stats::Summary;
 
 use super::load::{LOADS, LONG_WRITE, Load, RANDOM_WRITE, Run, memory_bandwidth, run};
 use super::places::{MEMBERS, devices, start};
 use super::{Settings, places};
 use crate::Result;
-use crate::table::{Align, Cell, Table};
 use crate::targets::Target;
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// `auto` first.
 const GRANULES: [Option<u32>; 6] =

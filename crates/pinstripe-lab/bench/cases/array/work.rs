@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinstripe_array::geometry::Level;
+use pinstripe_array::Level;
 use pinstripe_io::device::SharedDevice;
 
 use super::Settings;
 use super::load::noise;
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// Share of the members' sequential rate.
 const SHARE: f64 = 0.8;

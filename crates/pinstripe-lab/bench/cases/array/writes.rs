@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe_array::geometry::Level;
+use pinstripe_array::Level;
 use pinstripe_base::units::MIB;
 use pinstripe_io::device::Device;
 use pinstripe_stats::Summary;
@@ -14,8 +14,8 @@ use super::Settings;
 use super::nbd::{Fio, Served, with_nbdkit, with_server};
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// Bytes that a RAID 5 of four writes for each of the user.
 const WRITTEN: f64 = 4.0 / 3.0;

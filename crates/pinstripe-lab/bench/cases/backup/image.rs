@@ -16,9 +16,9 @@ use super::{Costs, Phase, costs_of, mib};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::{Files, Noise};
-use crate::table::Table;
 use crate::targets::{Target, compare_row, comparison, plain_row};
 use crate::tools;
+use pinstripe_lab::table::Table;
 
 const FILES_FROM: &str = "/usr";
 /// Bytes of files, of zeros and of noise in each slab.

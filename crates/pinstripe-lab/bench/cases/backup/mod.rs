@@ -21,11 +21,11 @@ use super::bench::{Bench, absolute};
 use super::pairs;
 use crate::Result;
 use crate::child::{self, Cost};
-use crate::machine::file_system;
-use crate::table::{Align, Cell, Table};
 use crate::targets::{Target, compare_row, comparison};
 use crate::tools::{self, Pinstripe, Restic, Tool};
 use crate::trees;
+use pinstripe_lab::machine::file_system;
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "pinstripe against restic: --source TREE, --work DIR (20 GB free), \

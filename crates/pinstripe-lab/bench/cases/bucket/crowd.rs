@@ -10,8 +10,8 @@ use super::Settings;
 use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use crate::Result;
 use crate::child;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// Hosts that write at once.
 const HOSTS: u64 = 4;

@@ -6,8 +6,8 @@ use super::Settings;
 use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use crate::Result;
 use crate::child;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// The greatest time, relative to three good providers.
 const RATIO: f64 = 1.3;

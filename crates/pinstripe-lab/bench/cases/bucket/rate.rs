@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use super::{Settings, sign};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 use crate::trees;
+use pinstripe_lab::table::Table;
 
 /// The share of a bare loop's rate that is to be reached without any delay.
 const SHARE: f64 = 0.7;

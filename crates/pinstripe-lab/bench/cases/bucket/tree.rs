@@ -9,9 +9,9 @@ use super::stand::{HostTool, Other, ProxiedServer, RequestCounts, set_delay};
 use super::{Settings, say};
 use crate::Result;
 use crate::child::{self, Cost};
-use crate::table::Table;
 use crate::targets::{Target, compare_row, comparison, plain_row};
 use crate::trees;
+use pinstripe_lab::table::Table;
 
 /// The limits for a bucket relative to a directory on this machine: a factor, and additional
 /// seconds.

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use super::Settings;
 use super::stand::{HostTool, ProxiedServer, RequestCounts};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// LISTs of an hour, at most.
 const LISTS: f64 = 150.0;

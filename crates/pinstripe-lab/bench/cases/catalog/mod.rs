@@ -20,8 +20,8 @@ use pinstripe_lab::run::Live;
 
 use super::{from_lab, pairs};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "rows per second into streams and catalog, and searches: --work DIR (6 GB free), \

@@ -14,7 +14,7 @@ use pinstripe_stats::Summary;
 use super::{Filled, commit_stream, new_store, said};
 use crate::Result;
 use crate::child;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 const SNAPSHOTS: u64 = 100;
 const FILES: u64 = 100_000;

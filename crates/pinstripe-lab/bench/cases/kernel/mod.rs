@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;
 use crate::Result;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "parity and the gear scan: --only TEXT (a part of the names of kernels)";

@@ -11,7 +11,7 @@ use super::place::{MountedAt, Reads, cool};
 use crate::Result;
 use crate::child;
 use crate::content::Noise;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 const SIZE: u64 = GIB;
 

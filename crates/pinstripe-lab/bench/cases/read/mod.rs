@@ -18,7 +18,7 @@ use pinstripe_base::units::GIB;
 use super::bench::{self, Bench, Part, absolute};
 use super::pairs;
 use crate::Result;
-use crate::table::Table;
+use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "read-ahead, overlay and mount: --only rules|slow|local|mount, --source \

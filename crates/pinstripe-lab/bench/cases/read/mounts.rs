@@ -13,9 +13,9 @@ use super::place::{MountedAt, Reads, cool};
 use crate::Result;
 use crate::cases::backup::image;
 use crate::child;
-use crate::table::{Align, Cell, Table};
 use crate::tools::Tool;
 use crate::trees;
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The longest time in which a mount is ready.
 const READY_MAX: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use pinstripe_prefetch::{
 };
 
 use crate::Result;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 const RECORDS: u64 = 1024;
 /// Records that memory holds, and that plans may take of it.

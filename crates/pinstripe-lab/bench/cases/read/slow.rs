@@ -15,7 +15,7 @@ use super::Settings;
 use super::place::{MountedAt, Reads};
 use crate::Result;
 use crate::child;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 const DELAY: Duration = Duration::from_millis(40);
 const SIZE: u64 = 8 * GIB;

@@ -9,8 +9,8 @@ use super::plain::{Plain, Syncs};
 use super::storm::Storm;
 use super::take::{Asked, Told, sound, take};
 use crate::Result;
-use crate::table::{Cell, Table};
 use crate::targets::{Target, figure_row, figures, judged_row};
+use pinstripe_lab::table::{Cell, Table};
 
 /// Nine of ten valid runs must have no overrun.
 const RUNS_PERCENT: f64 = 90.0;

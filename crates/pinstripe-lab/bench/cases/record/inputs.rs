@@ -14,8 +14,8 @@ use super::Settings;
 use super::goals::{asked, note, worst_row};
 use super::take::{Asked, Told, keep, place, remove, take};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 const DRIFT_PPM: f64 = 50.0;
 const WITHIN_PPM: f64 = 10.0;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::Settings;
 use super::goals::worst_row;
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// The server of this process.
 fn name() -> String {

@@ -25,8 +25,8 @@ use pinstripe_record::writes::{WritePolicy, durability_warning};
 use super::bench::{Bench, Part, measure, only};
 use super::{count, pairs};
 use crate::Result;
-use crate::table::Table;
 use crate::trees;
+use pinstripe_lab::table::Table;
 
 pub const ABOUT: &str = "the recorder against its goals, with and without a storm: --work DIR, \
     --only storm|idle|ring64|streams512|mirror|segments|video|both|drift|network|jack|bare|table, --streams N, \

@@ -10,7 +10,7 @@ use super::plain::{Plain, RING_BYTES, Syncs};
 use super::storm::Storm;
 use super::take::{Asked, Told, sound, take};
 use crate::Result;
-use crate::table::{Align, Cell, Table};
+use pinstripe_lab::table::{Align, Cell, Table};
 
 const COLUMNS: [(&str, Align); 14] = [
     ("writer", Align::Left),

@@ -2,8 +2,8 @@
 
 use super::{Run, Settings, in_turns, rates, ratios};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// MB/s of the source with the fastest codec that helps.
 const DUMP_RATE: f64 = 2000.0;

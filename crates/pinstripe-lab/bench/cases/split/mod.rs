@@ -22,10 +22,10 @@ use super::bench::{Bench, Part, absolute, measure, mib, only, size, timed};
 use super::pairs;
 use crate::Result;
 use crate::child::Cost;
-use crate::machine::file_system;
-use crate::table::Table;
 use crate::tools::Pinstripe;
 use crate::trees;
+use pinstripe_lab::machine::file_system;
+use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "split, join, verify against the disk and fio: --work DIR, --size SIZE \

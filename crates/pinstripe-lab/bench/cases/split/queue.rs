@@ -6,8 +6,8 @@ use pinstripe_base::units::format_size;
 
 use super::{Run, Settings, rates};
 use crate::Result;
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
+use pinstripe_lab::table::Table;
 
 /// At least this share of the sum of the outputs' own rates.
 const SHARE: f64 = 0.9;

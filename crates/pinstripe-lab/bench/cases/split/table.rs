@@ -5,8 +5,8 @@ use pinstripe_stats::Summary;
 
 use super::{Run, Settings, in_turns, post};
 use crate::Result;
-use crate::table::{Align, Cell, Table};
 use crate::targets::Target;
+use pinstripe_lab::table::{Align, Cell, Table};
 
 const OUTPUTS: [usize; 4] = [1, 2, 4, 8];
 const CODECS: [&str; 5] = ["raw", "lzo", "snappy", "lz4", "zstd:1"];

@@ -8,10 +8,10 @@ use super::{Settings, mib, say, timed};
 use crate::Result;
 use crate::child::{self, Cost};
 use crate::content::{Recipe, make_tree};
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Tool;
 use crate::trees;
+use pinstripe_lab::table::Table;
 
 const TITLE: &str = "Deletion beside a backup";
 /// The longest time of the backup, relative to the backup alone.

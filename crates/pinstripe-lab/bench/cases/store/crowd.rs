@@ -6,10 +6,10 @@ use super::{Settings, say};
 use crate::Result;
 use crate::child::{self, Cost};
 use crate::content::{Recipe, make_tree};
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Tool;
 use crate::trees;
+use pinstripe_lab::table::Table;
 use std::path::PathBuf;
 use std::time::Instant;
 

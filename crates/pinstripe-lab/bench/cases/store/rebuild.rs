@@ -11,10 +11,10 @@ use super::{Settings, timed};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::{Recipe, make_tree};
-use crate::table::Table;
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::{MEMBERS, Pinstripe, Tool};
 use crate::trees;
+use pinstripe_lab::table::Table;
 
 /// At least this share of `dd`'s rate.
 const SHARE: f64 = 0.8;

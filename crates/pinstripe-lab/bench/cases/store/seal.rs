@@ -9,10 +9,10 @@ use super::{Settings, timed};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::{Recipe, make_tree};
-use crate::table::{Align, Cell, Table};
 use crate::targets::Target;
 use crate::tools::{MEMBERS, PARITY, Tool};
 use crate::trees;
+use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The least bytes per second of processor time, relative to restic's.
 const TIMES: f64 = 1.5;

@@ -7,11 +7,11 @@ use super::{Settings, mib, timed};
 use crate::Result;
 use crate::child::Cost;
 use crate::content::make_small_files;
-use crate::machine::file_system;
-use crate::table::Table;
 use crate::targets::{Target, comparison, plain_row};
 use crate::tools::{MEMBERS, PARITY, Tool};
 use crate::trees;
+use pinstripe_lab::machine::file_system;
+use pinstripe_lab::table::Table;
 
 const FILE_BYTES: usize = 100;
 /// Files per second of a first backup, of an unchanged second one, and most MiB in both.

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pinstripe_array::ops::probe::{self, Verdict};
-use pinstripe_array::probe::ProbeEffort;
+use pinstripe_array::{ProbeEffort, ProbeVerdict, probe_devices};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::random;
 use pinstripe_io::device::{Access, Policy};
@@ -220,12 +219,12 @@ impl Slices {
     fn spindle(&self, live: &Live) -> Result<Outcome> {
         let paths = self.backing.paths("full", 2);
         let paths: [&Path; 2] = [&paths[0], &paths[1]];
-        let probed = probe::probe(paths, self.effort, live.stop())?;
+        let probed = probe_devices(paths, self.effort, live.stop())?;
         live.check()?;
         let verdict = match probed.verdict {
-            Verdict::Apart => 1.0,
-            Verdict::Unclear => 0.0,
-            Verdict::Shared => -1.0,
+            ProbeVerdict::Apart => 1.0,
+            ProbeVerdict::Unclear => 0.0,
+            ProbeVerdict::Shared => -1.0,
         };
         let [first, second] = probed.alone_reads_per_second;
         let bytes = (first + second) * self.effort.part.as_secs_f64() * self.effort.rounds as f64;

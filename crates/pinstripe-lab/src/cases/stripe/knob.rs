@@ -1,11 +1,7 @@
 //! The difference between the variants of a load: the value of one knob, which either needs an
 //! array of its own or can be changed on the running one.
 
-use pinstripe_array::engine::CreateOptions;
-use pinstripe_array::geometry::Layout;
-use pinstripe_array::ops::create::{chunk_bytes_of, consistency_of};
-use pinstripe_array::ops::knobs::Knob;
-use pinstripe_array::volume::Volume;
+use pinstripe_array::{CreateOptions, Knob, Layout, Volume, chunk_bytes_of, consistency_of};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{MIB, parse_size};
 

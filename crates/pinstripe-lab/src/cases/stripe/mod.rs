@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe_array::engine::check_create;
-use pinstripe_array::geometry::Level;
-use pinstripe_array::volume::Volume;
+use pinstripe_array::{Level, Volume, check_create};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::random;
 use pinstripe_base::units::format_size;
