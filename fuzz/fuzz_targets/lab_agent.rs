@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_lab::agents::{
+use pinstripe_lab::{
     ConnectionEnd, FRAME_BYTES, FrameOpener, GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES,
-    SessionKeys, Token, decode_answer, decode_ask, encode,
+    SessionKeys, Token, decode_answer, decode_ask, encode_message,
 };
 
 fuzz_target!(|input: (&[u8], Vec<u8>)| {
@@ -24,11 +24,11 @@ fuzz_target!(|input: (&[u8], Vec<u8>)| {
         );
     }
     if let Ok(ask) = decode_ask(said) {
-        let again = encode(&ask).unwrap();
-        assert_eq!(encode(&decode_ask(&again).unwrap()).unwrap(), again);
+        let again = encode_message(&ask).unwrap();
+        assert_eq!(encode_message(&decode_ask(&again).unwrap()).unwrap(), again);
     }
     if let Ok(answer) = decode_answer(said) {
-        let again = encode(&answer).unwrap();
+        let again = encode_message(&answer).unwrap();
         assert!(decode_answer(&again).is_ok());
     }
     sealed(said, &changes);

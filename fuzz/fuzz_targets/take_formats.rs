@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::checksum::checksum;
-use pinstripe_record::input::{RtpPacket, RtpWindow, SdpStream, parse_input};
-use pinstripe_record::osc::{read_osc, write_osc};
-use pinstripe_record::take::{Manifest, decode_journal};
+use pinstripe_record::{
+    Manifest, RtpPacket, RtpWindow, SdpStream, decode_journal, parse_input, read_osc, write_osc,
+};
 
 fuzz_target!(|input: (bool, u64, &[u8])| {
     let (framed, number, bytes) = input;

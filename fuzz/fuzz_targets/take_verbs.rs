@@ -11,13 +11,10 @@ use libfuzzer_sys::fuzz_target;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
 use pinstripe_io::device::MemoryDevice;
-use pinstripe_record::play::{PlayPlan, PlaySink, play};
-use pinstripe_record::recover::recover;
-use pinstripe_record::take::{
-    JOURNAL, Journal, JournalEvent, JournalRecord, MANIFEST, PieceBehind, ProgressRun, Summed,
-    TakeFile, TakeState,
+use pinstripe_record::{
+    JOURNAL_FILE, Journal, JournalEvent, JournalRecord, MANIFEST_FILE, PieceBehind, PlayPlan,
+    PlaySink, ProgressRun, Summed, TakeFile, TakeState, play, recover, verify,
 };
-use pinstripe_record::verify::verify;
 
 const NAMES: [&str; 6] = ["a.wav", "b.wav", "../a.wav", "", "take.json", "take.journal"];
 
@@ -83,8 +80,8 @@ fuzz_target!(|input: Input<'_>| {
         tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place");
     let take = parent.path().join("take");
     fs::create_dir(&take).expect("a directory");
-    fs::write(take.join(MANIFEST), manifest).expect("a file");
-    fs::write(take.join(JOURNAL), device.to_vec()).expect("a file");
+    fs::write(take.join(MANIFEST_FILE), manifest).expect("a file");
+    fs::write(take.join(JOURNAL_FILE), device.to_vec()).expect("a file");
     let file = [&[0; 4096][..], payload].concat();
     fs::write(take.join("a.wav"), &file).expect("a file");
     fs::write(take.join("b.wav"), payload).expect("a file");

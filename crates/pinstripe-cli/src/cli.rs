@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_lab_knows_what_each_verb_does_by_itself() {
-        for question in pinstripe_lab::questions::ALL {
+        for question in pinstripe_lab::QUESTIONS {
             let Some(usual) = question.usual else { continue };
             let root = whole_command();
             let verb = question.verb.split(' ').fold(&root, |verb, name| {

@@ -12,7 +12,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::knobs::{PAST, VERSION};
+use pinstripe_lab::{KNOBS_VERSION, PAST_KNOBS};
 use toml::de::{DeTable, DeValue};
 
 use crate::args::Common;
@@ -202,13 +202,13 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
         return Err(Error::new(Kind::Usage, what).at(source.file).advice(ADVICE));
     };
     match i64::from_str_radix(number.as_str(), number.radix()) {
-        Ok(VERSION) => Ok(()),
+        Ok(KNOBS_VERSION) => Ok(()),
         _ => {
             let what = "the knobs file has an unsupported version";
             let error = Error::new(Kind::Unsupported, what);
             Err(error
                 .at(source.place(name.span().start))
-                .expected(VERSION, number.as_str())
+                .expected(KNOBS_VERSION, number.as_str())
                 .advice("recreate it with 'pinstripe lab tune'"))
         }
     }
@@ -216,7 +216,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
 
 /// Whether an earlier version wrote an option that its verb does not have.
 fn is_past(verb: &str, option: &str) -> bool {
-    PAST.contains(&(verb, option))
+    PAST_KNOBS.contains(&(verb, option))
 }
 
 /// Options of a verb; empty for an unknown verb.

@@ -21,8 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cases::Case;
-use pinstripe_lab::machine::Machine;
-use pinstripe_lab::table::Table;
+use pinstripe_lab::{Machine, Table};
 
 /// The result of a case or a helper: the message says what failed and where.
 type Result<T> = std::result::Result<T, String>;

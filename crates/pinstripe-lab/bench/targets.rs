@@ -3,7 +3,7 @@
 
 use pinstripe_stats::Summary;
 
-use pinstripe_lab::table::{Align, Cell, Table};
+use pinstripe_lab::{Align, Cell, Table};
 
 /// The goals of pinstripe.
 #[derive(Debug, Clone, Copy, PartialEq)]

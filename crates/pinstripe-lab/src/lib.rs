@@ -1,23 +1,23 @@
 //! Experiments on the user's own disks, with verdicts that can be trusted: `pinstripe lab`.
 //!
-//! A [case](cases) is a plan of variants; the [run] measures each of them several times in
-//! interleaved order, watched by the [guard], until the [statistics](pinstripe_stats) are narrow enough; this
-//! gives a [result] with the [fingerprint] of the machine, which can be saved, [shown](show),
+//! A case is a plan of variants; the `run` measures each of them several times in
+//! interleaved order, watched by the `guard`, until the [statistics](pinstripe_stats) are narrow enough; this
+//! gives a `result` with the `fingerprint` of the machine, which can be saved, shown,
 //! compared and kept.
 //!
 //! A module imports from lower floors only:
 //!
 //! | floor | modules |
 //! |---|---|
-//! | pages | [report] |
-//! | text, and several machines | [show], [agents] |
-//! | experiments | [cases], [knobs] |
-//! | their loads, and what follows from results | [arrays], [catalog], [fio], [scratch], [advice] |
-//! | work | [io], `program`, [safety] |
-//! | the engine | [run] |
-//! | what is kept | [result] |
-//! | what is observed | [fingerprint], [guard] |
-//! | ground | `display`, [histogram], [machine], [questions], [table] |
+//! | pages | `report` |
+//! | text, and several machines | `show`, `agents` |
+//! | experiments | `cases`, `knobs` |
+//! | their loads, and what follows from results | `arrays`, `catalog`, `fio`, `scratch`, `advice` |
+//! | work | `io`, `program`, `safety` |
+//! | the engine | `run` |
+//! | what is kept | `result` |
+//! | what is observed | `fingerprint`, `guard` |
+//! | ground | `display`, `histogram`, `machine`, `questions`, `table` |
 //!
 //! Not in this crate: printing, reading the environment, and asking the user anything. Threads are
 //! started in `io/`, `run/` and `agents/` only, sockets opened in `agents/`.
@@ -27,27 +27,79 @@
     reason = "the lab measures: files, threads and clocks are its business"
 )]
 
-pub mod advice;
-pub mod agents;
-pub mod arrays;
-pub mod cases;
-pub mod catalog;
+mod advice;
+mod agents;
+mod arrays;
+mod cases;
+mod catalog;
 mod display;
-pub mod fingerprint;
-pub mod fio;
-pub mod guard;
-pub mod histogram;
-pub mod io;
-pub mod knobs;
-pub mod machine;
+mod fingerprint;
+mod fio;
+mod guard;
+mod histogram;
+mod io;
+mod knobs;
+mod machine;
 mod program;
-pub mod questions;
-pub mod report;
-pub mod result;
-pub mod run;
-pub mod safety;
-pub mod scratch;
-pub mod show;
-pub mod table;
+mod questions;
+mod report;
+mod result;
+mod run;
+mod safety;
+mod scratch;
+mod show;
+mod table;
 #[cfg(test)]
 mod verdicts;
+
+pub use advice::{Advice, NEGLIGIBLE, advise};
+pub use agents::{
+    Agent, Assignment, ConnectionEnd, Coordinator, CoordinatorOptions, FRAME_BYTES, FrameOpener,
+    GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES, Permits, PermittedDevice, SessionKeys,
+    Token, Told as AgentTold, decode_answer, decode_ask, encode as encode_message,
+};
+pub use arrays::{
+    Cost as ArrayCost, LOADS as ARRAY_LOADS, LOG_BYTES as ARRAY_LOG_BYTES, Load as ArrayLoad,
+    Requests as ArrayRequests, TABLE_BYTES as ARRAY_TABLE_BYTES, cpu as own_cpu_time,
+    making as array_options, noise as array_noise, run as run_array_load, start as start_array,
+};
+pub use cases::{
+    ALL as CASES, Case, CaseOption, OtherWalker, Setting, ValueForm, Values,
+    again as command_again, alone as command_alone, command_line, extent_of, find as find_case,
+    leftovers, refuse_plan_without_room, remove_leftover, tables as case_tables, walk_beside,
+};
+pub use catalog::{
+    MEMBERS as CATALOG_MEMBERS, NODES as CATALOG_NODES, ROWS as CATALOG_ROWS,
+    STREAMS as CATALOG_STREAMS, Workload as CatalogWorkload,
+    commit_stream as commit_catalog_stream, new_store as new_catalog_store,
+    write_streams as write_catalog_streams,
+};
+pub use fingerprint::PLACE as PLACE_FACT;
+pub use fio::import as import_fio;
+pub use io::{
+    Area, Content, Direction, Engine as IoEngine, Job, Order, Pattern, Target as JobTarget,
+    run as run_job,
+};
+pub use knobs::{
+    Knob, PAST as PAST_KNOBS, VERSION as KNOBS_VERSION, knobs, to_toml as knobs_to_toml,
+    undecided as undecided_knobs,
+};
+pub use machine::{Machine, file_system};
+pub use questions::ALL as QUESTIONS;
+pub use report::{page as report_page, page_of_files as report_page_of_files};
+pub use result::{
+    Compared, Entry as HistoryEntry, Host, Results, Run as LabRun, Series, Variant,
+    append as append_to_history, changes, compare_executions, load as load_results,
+    load_all as load_all_results, put as put_file, read_history, refuse_repeated,
+    save as save_results,
+};
+pub use run::{
+    Effort, Live, Origin, Plan, Remaining, RunStage, Runner, Until, VariantSpec, measure,
+    measure_by,
+};
+pub use safety::{Consent, examine as examine_places};
+pub use show::{
+    OutputFormat, change_lines, clock_line, parameters_text, show as show_results, sides_line,
+    spark as sparkline,
+};
+pub use table::{Align, Cell, Table};

@@ -21,12 +21,14 @@ use crate::table::Table;
 pub use csv::csv;
 pub use hosts::{clock_line, host_tables};
 pub use spark::spark;
+#[cfg(test)]
+pub(crate) use tables::sentence;
 pub(crate) use tables::{
     basis_text, chance, disturbance_lines, disturbances, finding_text, hump_text, latency,
     latency_of, marked, mood_text, shown_runs, why_estimate,
 };
 pub use tables::{
-    change_lines, fingerprint_lines, parameters_text, sentence, sides_line, table, verdict_lines,
+    change_lines, fingerprint_lines, parameters_text, sides_line, table, verdict_lines,
 };
 
 /// The form in which results are shown.

@@ -25,27 +25,53 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
 mod alsa;
-pub mod calibrate;
+mod calibrate;
 mod directories;
-pub mod drift;
-pub mod engine;
-pub mod flac;
-pub mod header;
-pub mod input;
+mod drift;
+mod engine;
+mod flac;
+mod header;
+mod input;
 mod jack;
-pub mod limits;
+mod limits;
 mod locks;
-pub mod meter;
-pub mod osc;
-pub mod overdub;
-pub mod play;
-pub mod realtime;
-pub mod recorder;
-pub mod recover;
-pub mod ring;
-pub mod sample;
+mod meter;
+mod osc;
+mod overdub;
+mod play;
+mod realtime;
+mod recorder;
+mod recover;
+mod ring;
+mod sample;
 mod shares;
-pub mod start;
-pub mod take;
-pub mod verify;
-pub mod writes;
+mod start;
+mod take;
+mod verify;
+mod writes;
+
+pub use calibrate::{Calibration, calibrate};
+pub use engine::EngineSettings;
+pub use header::{FileKind, LocalTime};
+pub use input::{
+    InputSpec, RecordInput, RtpPacket, RtpWindow, SdpStream, TestInput, check_apart, parse_input,
+};
+pub use limits::{CHUNK_BYTES, RING_BYTES};
+pub use meter::{LevelReader, StreamLevel};
+pub use osc::{OscMessage, OscValue, read_osc, write_osc};
+pub use overdub::{OverdubOutcome, overdub};
+pub use play::{PlayOutcome, PlayPlan, PlaySink, PreparedPlay, play};
+pub use realtime::{be_served_first, thread_time};
+pub use recorder::{
+    ALARM_PERCENT, RunningTake, StreamStatus, TakeOrder, TakeOutcome, TakePhase, TakePlan,
+    TakeStatus, check_armed, memory_of, record,
+};
+pub use recover::recover;
+pub use sample::{SampleFormat, StreamShape, fill_test};
+pub use take::{
+    CommitStages, DiskFolder, JOURNAL as JOURNAL_FILE, Journal, JournalEvent, JournalRecord,
+    MANIFEST as MANIFEST_FILE, Manifest, PieceBehind, ProgressRun, RecordedPiece, SlowSync, Summed,
+    TakeFile, TakeFolder, TakeState, decode_journal, is_plain_name,
+};
+pub use verify::{VerifyOutcome, is_take, verify};
+pub use writes::{WriteChoice, WritePolicy, durability_warning};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::format_count;
-use pinstripe_record::play::{PlayOutcome, PlayPlan, PlaySink, play};
+use pinstripe_record::{PlayOutcome, PlayPlan, PlaySink, play};
 use serde_json::{Value, json};
 
 use crate::args::{Size, Time, duration, refuse_option, size};

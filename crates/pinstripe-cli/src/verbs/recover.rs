@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_count;
-use pinstripe_record::recover::recover;
-use pinstripe_record::take::Manifest;
+use pinstripe_record::{Manifest, recover};
 
 use crate::args::refuse_option;
 use crate::escape;

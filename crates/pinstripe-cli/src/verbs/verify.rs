@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_record::verify::{self, VerifyOutcome};
+use pinstripe_record::{VerifyOutcome, is_take, verify};
 use pinstripe_split::{open_outputs, require_complete, verify_outputs};
 
 use super::join::{GAUGE, facts};
@@ -41,7 +41,7 @@ impl VerifyArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         if let [take] = &self.outputs[..]
-            && verify::is_take(take)
+            && is_take(take)
         {
             return verify_take(run, take);
         }
@@ -95,7 +95,7 @@ impl VerifyArgs {
 
 /// A take: its journal has the checksums.
 fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
-    let found = verify::verify(take, &run.monitor)?;
+    let found = verify(take, &run.monitor)?;
     let is_lost = found.is_lost || found.wrong_frames > 0;
     run.screen.say(&format!(
         "verified {} of '{}' in {} ({}): {}{}",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use pinstripe_lab::knobs::{Knob, to_toml, undecided};
+use pinstripe_lab::{Knob, knobs_to_toml, undecided_knobs};
 
 use crate::stand::{Stand, noise};
 
@@ -91,10 +91,10 @@ fn everything(stand: &Stand) {
     };
     // A file of an older version, or one that was written by hand, may have more.
     let by_hand = [("init", "strip-size"), ("array create", "chunk"), ("record", "policy")];
-    let knobs = undecided(&cases, &[]).into_iter().chain(by_hand);
+    let knobs = undecided_knobs(&cases, &[]).into_iter().chain(by_hand);
     let knobs: Vec<Knob> = knobs.map(knob).collect();
     assert!(knobs.iter().any(|it| it.verb == "record"), "{knobs:?}");
-    fs::write(stand.path("knobs.toml"), to_toml(&knobs, &["a test".into()])).unwrap();
+    fs::write(stand.path("knobs.toml"), knobs_to_toml(&knobs, &["a test".into()])).unwrap();
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn disks_are_measured_and_what_to_set_is_written_down() {
     assert!(text.contains("version = 1\n") && text.contains("# "), "{text}");
     let (set, open) = (&tuned.summary()["knobs"], &tuned.summary()["undecided"]);
     let count = |it: &serde_json::Value| it.as_array().unwrap().len();
-    let all = undecided(&["quick", "stripe", "split", "record-probe"], &[]).len();
+    let all = undecided_knobs(&["quick", "stripe", "split", "record-probe"], &[]).len();
     assert_eq!(count(set) + count(open), all, "{set} {open}");
     let ran = stand.run("split {}/source {}/out --knobs {}/tuned.toml");
     assert_eq!(ran.code, 0, "{text}\n{}", ran.err);

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use pinstripe_record::osc::{OscValue, read_osc, write_osc};
+use pinstripe_record::{OscValue, read_osc, write_osc};
 use serde_json::Value;
 
 use crate::record::{FAST, Recorder};

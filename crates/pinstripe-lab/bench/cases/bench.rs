@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinstripe_base::units::parse_size;
+use pinstripe_lab::Table;
 
 use super::count;
 use crate::Result;
 use crate::child::{self, Cost};
 use crate::tools::{Pinstripe, Restic};
-use pinstripe_lab::table::Table;
 
 /// One table of a case that has several.
 pub struct Part<S: 'static> {

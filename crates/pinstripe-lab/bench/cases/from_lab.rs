@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_base::error::{Error, Result as LabResult};
-use pinstripe_lab::cases::{self, Setting, Values};
-use pinstripe_lab::result::Results;
-use pinstripe_lab::run::{Effort, Live, Origin, Plan, measure};
+use pinstripe_lab::{Effort, Live, Origin, Plan, Results, Setting, Values, find_case, measure};
 
 use crate::Result;
 
 /// Measures a case in a directory with these options.
 pub fn measured(case: &str, dir: &Path, given: &[(&str, &str)], rounds: usize) -> Result<Results> {
-    let plan = cases::find(case).map_err(said)?.plan;
+    let plan = find_case(case).map_err(said)?.plan;
     measured_by(case, plan, dir, given, rounds)
 }
 
@@ -28,7 +26,7 @@ pub fn measured_by(
 ) -> Result<Results> {
     std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let setting = Setting { dirs: vec![dir.to_owned()], device: None, seed: 1 };
-    let values = Values::read(cases::find(case).map_err(said)?.options, given).map_err(said)?;
+    let values = Values::read(find_case(case).map_err(said)?.options, given).map_err(said)?;
     let mut plan = plan(&setting, &values).map_err(said)?;
     let effort = Effort {
         warm_up: 0,

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinstripe_io::device::{NullDevice, Policy};
-use pinstripe_lab::fio::import;
-use pinstripe_lab::io::{Area, Content, Direction, Engine, Job, Order, Pattern, Target, run};
-use pinstripe_lab::run::Live;
+use pinstripe_lab::{
+    Align, Area, Cell, Content, Direction, IoEngine, Job, JobTarget, Live, Order, Pattern, Table,
+    import_fio, run_job,
+};
 use pinstripe_stats::median;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;
 use crate::Result;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case.
 pub const ABOUT: &str = "what the lab's engine costs, against fio: --work DIR";
@@ -40,7 +40,7 @@ fn measure(file: &Path) -> Result<Table> {
     let cached = Area::make(&cached, FILE_BYTES, Content::Noise, Policy::Buffered, &live);
     let cached = cached.map_err(|error| error.to_string())?;
     let null =
-        Area::new(vec![Target::of(Arc::new(NullDevice::new("null", FILE_BYTES)))], FILE_BYTES);
+        Area::new(vec![JobTarget::of(Arc::new(NullDevice::new("null", FILE_BYTES)))], FILE_BYTES);
     let columns = [
         ("load", Align::Left),
         ("by", Align::Left),
@@ -79,9 +79,9 @@ fn measure(file: &Path) -> Result<Table> {
 fn by_us(area: &Area, block_bytes: usize, direction: Direction, live: &Live) -> Result<(f64, f64)> {
     let pattern = Pattern { order: Order::Random, direction, block_bytes };
     let time = Some(Duration::from_secs(SECONDS));
-    let job = Job { engine: Engine::Psync, time, ..Job::new(pattern) };
+    let job = Job { engine: IoEngine::Psync, time, ..Job::new(pattern) };
     let began = cpu_seconds();
-    let done = run(&job, area, live).map_err(|error| error.to_string())?;
+    let done = run_job(&job, area, live).map_err(|error| error.to_string())?;
     let cpu_s = cpu_seconds() - began;
     let each = cpu_s / done.requests.max(1) as f64 * 1e9;
     Ok((each, cpu_s / done.bytes().max(1) as f64 * 1e11))
@@ -105,7 +105,7 @@ fn by_fio(file: Option<&Path>, block_bytes: usize, direction: Direction) -> Opti
         None => command.arg("--ioengine=null"),
     };
     let output = command.output().ok().filter(|output| output.status.success())?;
-    let results = import(&[&String::from_utf8_lossy(&output.stdout)]).ok()?;
+    let results = import_fio(&[&String::from_utf8_lossy(&output.stdout)]).ok()?;
     let run = results.variants.first()?.runs.first()?;
     let bytes = (run.measured.read_bytes + run.measured.written_bytes) as f64;
     Some((run.cpu_s / run.measured.operations as f64 * 1e9, run.cpu_s / bytes * 1e11))

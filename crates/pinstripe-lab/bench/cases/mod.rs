@@ -18,8 +18,9 @@ mod split;
 mod store;
 mod walk;
 
+use pinstripe_lab::Table;
+
 use crate::Result;
-use pinstripe_lab::table::Table;
 
 /// Something that can be measured.
 pub struct Case {

@@ -10,6 +10,7 @@ use aes_gcm::aead::{AeadInOut, KeyInit};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use pinstripe_base::id::{ChunkId, StoreId};
 use pinstripe_base::units::format_size;
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_member::format::keys::Keys;
 use pinstripe_member::format::label::{Encryption, Padding};
 use pinstripe_member::format::record::{ChunkRow, RecordKind};
@@ -18,7 +19,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;
 use crate::Result;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str =

@@ -17,11 +17,11 @@ use pinstripe_base::error::Error;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::units::{KIB, MIB, format_size, parse_size};
 use pinstripe_io::fault;
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_stripe::Codec;
 
 use super::pairs;
 use crate::Result;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "strip and chunk sizes of a store: --source TREE (default /usr/share), --work DIR, \

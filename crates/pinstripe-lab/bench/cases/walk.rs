@@ -13,12 +13,11 @@ use std::thread;
 
 use pinstripe::walk::recommended_threads;
 use pinstripe_base::error::{Error, Result as LabResult};
-use pinstripe_lab::cases::{self, OtherWalker};
+use pinstripe_lab::{OtherWalker, Table, case_tables, walk_beside};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 
 use super::{from_lab, pairs};
 use crate::Result;
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "the walker against find, nftw, ignore: --work DIR";
@@ -35,9 +34,9 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let threads = format!("1,2,{}", recommended_threads(false, cores));
     let given =
         [("directories", DIRECTORIES), ("walkers", "walker,find,nftw"), ("threads-each", &threads)];
-    let plan = |setting: &_, values: &_| cases::walk_beside(setting, values, OTHERS);
+    let plan = |setting: &_, values: &_| walk_beside(setting, values, OTHERS);
     let results = from_lab::measured_by("walk", plan, &work, &given, ROUNDS)?;
-    Ok(cases::tables(&results))
+    Ok(case_tables(&results))
 }
 
 /// The kernel's limit: open, getdents64 and statx by two threads, no order, nothing kept.

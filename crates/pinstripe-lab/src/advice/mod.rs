@@ -29,8 +29,6 @@ pub const NEGLIGIBLE: f64 = stats::AS_GOOD;
 /// The end of evidence that shows nothing.
 const OPEN: &str = "; too close to decide in that time";
 
-pub use crate::questions::{ALL_LOADS, CODEC, RECORD};
-
 /// A setting with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {

@@ -27,13 +27,10 @@ mod token;
 pub use agent::{Agent, Told};
 pub use cluster::{Coordinator, CoordinatorOptions};
 pub use frame::{
-    ConnectionEnd, FRAME_BYTES, FrameOpener, FrameSealer, GREETING_BYTES, Greeting, LENGTH_BYTES,
-    MAC_BYTES, PROTOCOL, SessionKeys,
+    ConnectionEnd, FRAME_BYTES, FrameOpener, GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES,
+    SessionKeys,
 };
-pub use group::MOST_AGENTS;
-pub use message::{
-    AgentError, AgentReply, AgentRequest, Assignment, Planned, decode_answer, decode_ask, encode,
-};
+pub use message::{Assignment, decode_answer, decode_ask, encode};
 pub use permits::{Permits, PermittedDevice};
 pub use token::Token;
 

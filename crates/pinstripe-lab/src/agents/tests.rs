@@ -12,9 +12,9 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::sync::{Stop, lock};
 use tempfile::TempDir;
 
-use super::frame::{GREETING_BYTES, LENGTH_BYTES, MAC_BYTES};
+use super::frame::{GREETING_BYTES, LENGTH_BYTES, MAC_BYTES, PROTOCOL};
 use super::link::{HANDSHAKE, Link};
-use super::message::encode;
+use super::message::{AgentReply, AgentRequest, Planned, encode};
 use super::ticks::nanos;
 use super::*;
 use crate::result::{Part, Results};

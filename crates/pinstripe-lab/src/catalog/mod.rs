@@ -22,7 +22,7 @@ use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::session::Work;
 use pinstripe_member::format::snapshot::Snapshot;
 
-pub use workload::{NODES, ROWS, RowStream, STREAMS, Workload};
+pub use workload::{NODES, ROWS, STREAMS, Workload};
 
 use crate::io::at_once;
 use crate::run::Live;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use pinstripe_base::units::format_size;
 use serde::{Deserialize, Serialize};
 
-pub use kernel::{IdleTasks, KernelThreads};
-pub use reading::{DiskTransfer, Pressure, Reading};
+pub use kernel::KernelThreads;
+pub use reading::Reading;
 
 /// Beyond which of these a run is disturbed.
 ///

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::reading::{DiskTransfer, Pressure};
 use super::*;
 
 /// As Linux 6.18 has them.

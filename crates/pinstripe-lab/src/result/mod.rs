@@ -27,7 +27,9 @@ pub use execution::refuse_repeated;
 pub use file::{load, load_all, put, save};
 pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
 pub use hosts::{ClockDifference, Host, Part};
-pub use page::{Thinned, embed};
+#[cfg(test)]
+pub(crate) use page::Thinned;
+pub use page::embed;
 pub use run::{Measured, Note, Run, Sample};
 pub use standing::{Counting, PAIRS_TO_JUDGE, Standing, Standings, standings};
 

@@ -25,13 +25,12 @@ mod writer;
 
 pub use closing::{close_file, trimmed_run};
 pub use committer::commit_lane;
-pub use gate::{Fate, Gate, Span};
+pub use gate::Gate;
 pub use headroom::keep as keep_head_room;
 pub use lane::{Lane, LaneFigures};
 pub use piece::Piece;
 pub use roll::RollArea;
-pub use shared::{EngineSettings, Losses, SharedStream, SharedTake, TakeBeginning, cues_within};
-pub use stages::SlowestCommit;
+pub use shared::{EngineSettings, SharedStream, SharedTake, cues_within};
 pub use stream_copy::StreamCopy;
 pub use writer::write_lane;
 

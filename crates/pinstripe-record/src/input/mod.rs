@@ -28,7 +28,7 @@ pub use alsa::AlsaInput;
 pub use jack::JackInput;
 pub(crate) use jack::is_match as is_port_match;
 pub use pcm::PcmInput;
-pub use rtp::{Given, RtpCounts, RtpInput, RtpPacket, RtpWindow, SdpStream};
+pub use rtp::{RtpInput, RtpPacket, RtpWindow, SdpStream};
 pub use text::{InputSpec, check_apart, parse_input};
 pub use tone::TestInput;
 

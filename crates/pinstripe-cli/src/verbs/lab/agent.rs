@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::Result;
-use pinstripe_lab::agents::{Agent, Permits, PermittedDevice, Token, Told};
+use pinstripe_lab::{Agent, AgentTold, Permits, PermittedDevice, Token};
 
 use super::carry;
 use crate::escape;
@@ -86,18 +86,18 @@ fn event(state: &str) -> Event {
 }
 
 /// Reports an event. Text from peers may be anything.
-fn tell(run: &Run, told: &Told) {
+fn tell(run: &Run, told: &AgentTold) {
     let (line, event) = match told {
-        Told::Began { peer, case } => {
+        AgentTold::Began { peer, case } => {
             let event = event("began").with("peer", peer.as_str()).with("case", case.as_str());
             (format!("{peer} measures {case}"), event)
         }
-        Told::Ended { peer, why } => {
+        AgentTold::Ended { peer, why } => {
             let event = event("ended").with("peer", peer.as_str());
             let because = why.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
             (format!("{peer} has ended{because}"), event.with_some("why", why.clone()))
         }
-        Told::Refused { peer, why } => {
+        AgentTold::Refused { peer, why } => {
             let event = event("refused").with("peer", peer.as_str()).with("why", why.as_str());
             (format!("refused {peer}: {why}"), event)
         }

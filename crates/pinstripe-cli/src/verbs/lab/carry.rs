@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::cases::{self, Setting, Values};
-use pinstripe_lab::result::{self, Results};
-use pinstripe_lab::run::{Effort, Live, Origin, Plan, Runner, measure, measure_by};
+use pinstripe_lab::{
+    Effort, Live, Origin, Plan, Results, Runner, Setting, Values, append_to_history, find_case,
+    leftovers, measure, measure_by, save_results,
+};
 
 use super::watch::Watch;
 use super::{history, state, tell};
@@ -29,7 +30,7 @@ pub fn carry_out(
     origin: &Origin,
     place: &Path,
 ) -> Result<Results> {
-    for left in plan.places().iter().flat_map(|place| cases::leftovers(place)) {
+    for left in plan.places().iter().flat_map(|place| leftovers(place)) {
         let left = escape::path(&left);
         run.monitor.note(&format!(
             "{left} is left over from a killed run; 'pinstripe lab clean' removes it"
@@ -65,7 +66,7 @@ fn keep(
     let mut told = 0;
     let mut each = |results: &Results| {
         if has_runs(results) {
-            result::save(results, place)?;
+            save_results(results, place)?;
         }
         told = tell_new(run, results, told)?;
         Ok(())
@@ -73,12 +74,12 @@ fn keep(
     let mut results = measure(&live, &mut each)?;
     drop(watch);
     if results.is_complete {
-        result::append(&results, &history::usual_place()?)?;
+        append_to_history(&results, &history::usual_place()?)?;
     } else if has_runs(&results) {
         // Variants without a run have nothing to show.
         results.variants.retain(|it| !it.runs.is_empty());
         results.judge();
-        result::save(&results, place)?;
+        save_results(&results, place)?;
     }
     Ok(results)
 }
@@ -100,7 +101,7 @@ pub fn measured(
     effort: &Effort,
     place: &Path,
 ) -> Result<Results> {
-    let case = cases::find(name)?;
+    let case = find_case(name)?;
     let origin = origin(name, None);
     let values = Values::read(case.options, given)?;
     let dirs = dirs.iter().map(|dir| whole_dir(dir)).collect::<Result<_>>()?;

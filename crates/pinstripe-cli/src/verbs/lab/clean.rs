@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueHint;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{counted, format_size};
-use pinstripe_lab::cases::{extent_of, leftovers, remove_leftover};
+use pinstripe_lab::{extent_of, leftovers, remove_leftover};
 
 use super::carry;
 use crate::escape;

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::result::{Results, compare_executions, refuse_repeated};
-use pinstripe_lab::show::sides_line;
+use pinstripe_lab::{Results, compare_executions, refuse_repeated, sides_line};
 
 use super::{history, load, tell};
 use crate::escape;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_lab::safety::{Consent, examine};
+use pinstripe_lab::{Consent, examine_places};
 
 use crate::escape;
 
@@ -14,7 +14,7 @@ use crate::escape;
 /// # Errors
 /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) with the reasons.
 pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
-    let examined = examine(device)?;
+    let examined = examine_places(device)?;
     let is_asked = consent.serial.is_none()
         && examined.allow_to_ask(consent).is_ok()
         && std::io::stdin().is_terminal()
@@ -41,6 +41,6 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
 /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if it must never be overwritten, and if
 /// another number was given.
 pub fn look(device: &Path, consent: Consent<'_>) -> Result<bool> {
-    examine(device)?.allow_to_ask(consent)?;
+    examine_places(device)?.allow_to_ask(consent)?;
     Ok(consent.serial.is_none())
 }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::Result;
-use pinstripe_lab::fingerprint::PLACE;
-use pinstripe_lab::result::{Entry, Series, changes, read_history};
-use pinstripe_lab::show::{change_lines, parameters_text, spark};
+use pinstripe_lab::{
+    HistoryEntry, PLACE_FACT, Series, change_lines, changes, parameters_text, read_history,
+    sparkline,
+};
 
 use super::state;
 use crate::escape;
@@ -72,12 +73,12 @@ impl LabHistoryArgs {
     fn tell(&self, run: &Run, series: &Series) -> Result<()> {
         let first = &series.entries[0];
         let parameters = parameters_text(&first.case, &first.own_parameters());
-        let place = first.facts.get(PLACE).map(|it| format!(" in {it}")).unwrap_or_default();
+        let place = first.facts.get(PLACE_FACT).map(|it| format!(" in {it}")).unwrap_or_default();
         let title = format!("{} {}{place}, {parameters}", first.case, first.variant);
         run.screen.row(&escape::text(&title))?;
         let values: Vec<f64> = series.entries.iter().map(|it| it.value).collect();
         let changes: Vec<usize> = series.changes.iter().map(|it| it.at).collect();
-        run.screen.row(&spark(&values, &changes, MOST_VALUES))?;
+        run.screen.row(&sparkline(&values, &changes, MOST_VALUES))?;
         let is_change = |at: usize| series.change_at(at).is_some();
         let rows: Vec<Vec<String>> =
             series.entries.iter().enumerate().map(|(at, it)| row(it, is_change(at))).collect();
@@ -130,14 +131,14 @@ pub fn usual_place() -> Result<PathBuf> {
 
 /// The usual history, for pages that are also made without it. If it cannot be read, that is
 /// reported.
-pub fn usual(run: &Run) -> Vec<Entry> {
+pub fn usual(run: &Run) -> Vec<HistoryEntry> {
     usual_place().and_then(|file| read_history(&file)).unwrap_or_else(|error| {
         run.screen.complain(&message("warning", None, &error));
         Vec::new()
     })
 }
 
-fn row(entry: &Entry, is_change: bool) -> Vec<String> {
+fn row(entry: &HistoryEntry, is_change: bool) -> Vec<String> {
     vec![
         time::date(entry.started_seconds),
         format!("{:.1}", entry.value),

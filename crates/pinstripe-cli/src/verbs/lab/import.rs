@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Result};
-use pinstripe_lab::show::OutputFormat;
-use pinstripe_lab::{fio, result};
+use pinstripe_lab::{OutputFormat, import_fio, save_results};
 
 use super::{form, tell};
 use crate::escape;
@@ -40,22 +39,22 @@ impl LabImportArgs {
     /// Reads and shows them.
     ///
     /// # Errors
-    /// The errors of [`fio::import`], and of the system.
+    /// The errors of [`import_fio`], and of the system.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut texts = Vec::new();
         for file in &self.files {
             let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
             let text = String::from_utf8_lossy(&bytes).into_owned();
             // Each by itself first, so that a bad one is named.
-            fio::import(&[&text]).map_err(|error| error.at(file))?;
+            import_fio(&[&text]).map_err(|error| error.at(file))?;
             texts.push(text);
         }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let results = fio::import(&texts)?;
+        let results = import_fio(&texts)?;
         tell::results(run, &results, self.form)?;
         let mut facts = tell::facts(&results);
         if let Some(out) = &self.out {
-            result::save(&results, out)?;
+            save_results(&results, out)?;
             run.screen.say(&format!("\nsaved in {}", escape::path(out)));
             facts = facts.with_path("path", out);
         }

@@ -1,7 +1,7 @@
 //! `pinstripe lab list`.
 
 use pinstripe_base::error::Result;
-use pinstripe_lab::cases;
+use pinstripe_lab::{CASES, Case};
 
 use crate::event::Event;
 use crate::run::{Ending, Run};
@@ -20,14 +20,14 @@ impl LabListArgs {
     /// # Errors
     /// When standard output cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        let row = |case: &&cases::Case| vec![case.name.to_owned(), case.about.to_owned()];
-        let rows: Vec<Vec<String>> = cases::ALL.iter().map(row).collect();
+        let row = |case: &&Case| vec![case.name.to_owned(), case.about.to_owned()];
+        let rows: Vec<Vec<String>> = CASES.iter().map(row).collect();
         let head = [("case", Side::Left), ("what it measures", Side::Left)];
         table::lines(&head, &rows).iter().try_for_each(|line| run.screen.row(line))?;
-        for case in cases::ALL {
+        for case in CASES {
             let event = Event::new("lab_case").with("case", case.name).with("about", case.about);
             run.screen.event(&event)?;
         }
-        Ok(Ending::done(Event::default().with("cases", cases::ALL.len())))
+        Ok(Ending::done(Event::default().with("cases", CASES.len())))
     }
 }

@@ -21,8 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::fio;
-use pinstripe_lab::result::{self, Results};
+use pinstripe_lab::{Results, import_fio, load_all_results, load_results};
 
 use crate::run::{Ending, Run};
 use crate::xdg;
@@ -119,24 +118,24 @@ fn last() -> Result<PathBuf> {
 }
 
 /// Reads how results are shown.
-fn form(text: &str) -> std::result::Result<pinstripe_lab::show::OutputFormat, String> {
+fn form(text: &str) -> std::result::Result<pinstripe_lab::OutputFormat, String> {
     crate::args::parsed(text)
 }
 
 /// Reads results: ours, from their file or a page, or what fio printed.
 ///
 /// # Errors
-/// The errors of [`result::load`] and [`fio::import`].
+/// The errors of [`load_results`] and [`import_fio`].
 fn load(file: &Path) -> Result<Results> {
-    result::load(file).or_else(|error| of_fio(file, error))
+    load_results(file).or_else(|error| of_fio(file, error))
 }
 
 /// The same of all that a page holds.
 ///
 /// # Errors
-/// The errors of [`result::load_all`] and [`fio::import`].
+/// The errors of [`load_all_results`] and [`import_fio`].
 fn load_all(file: &Path) -> Result<Vec<Results>> {
-    result::load_all(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
+    load_all_results(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
 }
 
 /// The output of fio, from a file that is not ours.
@@ -146,5 +145,5 @@ fn of_fio(file: &Path, error: Error) -> Result<Results> {
     }
     let bytes = fs::read(file).map_err(|error| Error::io("cannot read", file, error))?;
     // If it is neither, the error about our own format helps more.
-    fio::import(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
+    import_fio(&[&String::from_utf8_lossy(&bytes)]).map_err(|_| error)
 }

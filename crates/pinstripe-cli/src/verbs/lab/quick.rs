@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use pinstripe_base::error::Result;
-use pinstripe_lab::advice::{Advice, NEGLIGIBLE, advise};
-use pinstripe_lab::report::page;
-use pinstripe_lab::result;
-use pinstripe_lab::run::{Effort, Until};
-use pinstripe_lab::show::OutputFormat;
+use pinstripe_lab::{
+    Advice, Effort, NEGLIGIBLE, OutputFormat, Until, advise, put_file, report_page,
+};
 
 use super::{carry, history, tell};
 use crate::escape;
@@ -65,8 +63,8 @@ impl LabQuickArgs {
         let advice = advise(&results);
         say(run, &advice);
         let page_at = self.out.clone().unwrap_or_else(|| place.with_extension("html"));
-        let page = page(std::slice::from_ref(&results), None, &history::usual(run));
-        result::put(page.as_bytes(), &page_at)?;
+        let page = report_page(std::slice::from_ref(&results), None, &history::usual(run));
+        put_file(page.as_bytes(), &page_at)?;
         let (place_text, page_text) = (escape::path(&place), escape::path(&page_at));
         run.screen.say(&format!("\nsaved in {place_text}; the page is {page_text}"));
         carry::check_complete(&results, &place)?;

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::report::page_of_files;
-use pinstripe_lab::result::{self, Results};
+use pinstripe_lab::{Results, put_file, read_history, refuse_repeated, report_page_of_files};
 
 use super::{history, last, load_all, tell};
 use crate::escape;
@@ -58,7 +57,7 @@ impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// The errors of [`result::load_all`] and of a named history; [`Kind::NotFound`] when nothing
+    /// The errors of [`load_all_results`] and of a named history; [`Kind::NotFound`] when nothing
     /// was measured yet; [`Kind::Usage`] if two results are of one execution, and if the page would
     /// replace one of its inputs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
@@ -76,7 +75,7 @@ impl LabReportArgs {
             all.extend(found);
         }
         let given: Vec<(String, &Results)> = given.into_iter().zip(&all).collect();
-        result::refuse_repeated(&given)?;
+        refuse_repeated(&given)?;
         if self.accept_noise {
             all.iter_mut().for_each(Results::accept_noise);
         }
@@ -85,12 +84,12 @@ impl LabReportArgs {
             Some(file) => {
                 fs::metadata(file)
                     .map_err(|error| Error::io("cannot read the history", file, error))?;
-                result::read_history(file)?
+                read_history(file)?
             }
             None => history::usual(run),
         };
-        let page = page_of_files(&all, &names, self.title.as_deref(), &history);
-        result::put(page.as_bytes(), &out)?;
+        let page = report_page_of_files(&all, &names, self.title.as_deref(), &history);
+        put_file(page.as_bytes(), &out)?;
         run.screen.say(&format!("the page is {}", escape::path(&out)));
         let facts = match all.as_slice() {
             [one] => tell::facts(one),

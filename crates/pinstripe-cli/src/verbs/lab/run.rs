@@ -6,12 +6,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches, ValueHint};
 use pinstripe_base::error::Result;
-use pinstripe_lab::agents::{Assignment, Coordinator, CoordinatorOptions, Token};
-use pinstripe_lab::cases::{self, Case, CaseOption, Setting, ValueForm, Values};
-use pinstripe_lab::result::Results;
-use pinstripe_lab::run::{Effort, Origin, Plan, Runner, VariantSpec};
-use pinstripe_lab::safety::Consent;
-use pinstripe_lab::show::OutputFormat;
+use pinstripe_lab::{
+    Assignment, CASES, Case, CaseOption, Consent, Coordinator, CoordinatorOptions, Effort, Origin,
+    OutputFormat, Plan, Results, Runner, Setting, Token, ValueForm, Values, VariantSpec, find_case,
+    refuse_plan_without_room,
+};
 
 use super::{carry, consent, form, tell};
 use crate::args::one_line;
@@ -154,7 +153,7 @@ impl clap::Args for LabRunArgs {
             .disable_help_subcommand(true)
             .subcommand_value_name("CASE")
             .subcommand_help_heading("Cases")
-            .subcommands(cases::ALL.iter().map(|case| of_case(case)))
+            .subcommands(CASES.iter().map(|case| of_case(case)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -207,7 +206,7 @@ impl FromArgMatches for LabRunArgs {
     fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (name, matches) = matches.subcommand().ok_or_else(missing)?;
-        let case = cases::find(name).map_err(|_| missing())?;
+        let case = find_case(name).map_err(|_| missing())?;
         let mut given = Vec::new();
         for option in case.options {
             let values: Vec<String> = match option.form {
@@ -253,7 +252,7 @@ impl LabRunArgs {
         let device = self.shared.device.as_deref().map(carry::own_name);
         let setting = Setting { dirs, device: device.clone(), seed: origin.seed };
         let mut plan = (self.case.plan)(&setting, &values)?;
-        cases::refuse_plan_without_room(plan.as_ref())?;
+        refuse_plan_without_room(plan.as_ref())?;
         if self.shared.dry_run {
             return self.rehearse(run, plan.as_ref(), device.as_deref());
         }
@@ -293,7 +292,7 @@ impl LabRunArgs {
             return told;
         }
         for host in cluster.hosts() {
-            run.screen.say(&escape::text(&pinstripe_lab::show::clock_line(&host)));
+            run.screen.say(&escape::text(&pinstripe_lab::clock_line(&host)));
         }
         let place = self.place()?;
         let results = carry::carry_out_by(run, &mut cluster, &self.effort(), origin, &place)?;

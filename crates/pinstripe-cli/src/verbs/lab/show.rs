@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::cases::{again, alone, command_line};
-use pinstripe_lab::result::{self, Results};
-use pinstripe_lab::show::OutputFormat;
+use pinstripe_lab::{
+    OutputFormat, Results, command_again, command_alone, command_line, load_results,
+};
 
 use super::{form, last, tell};
 use crate::escape;
@@ -42,11 +42,11 @@ impl LabShowArgs {
     /// Prints them.
     ///
     /// # Errors
-    /// The errors of [`result::load`], and of standard output; [`Kind::NotFound`] when nothing was
+    /// The errors of [`load_results`], and of standard output; [`Kind::NotFound`] when nothing was
     /// measured yet.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = self.file.as_ref().map_or_else(last, |file| Ok(file.clone()))?;
-        let mut results = result::load(&file)?;
+        let mut results = load_results(&file)?;
         if self.accept_noise {
             results.accept_noise();
         }
@@ -82,11 +82,12 @@ fn of_host(results: &Results, host: &str) -> Result<Results> {
 fn tell_again(run: &Run, results: &Results) -> Result<()> {
     let row =
         |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));
-    if let Some(words) = again(results) {
+    if let Some(words) = command_again(results) {
         run.screen.row("\nto measure it again:")?;
         row(words)?;
     }
-    let lines: Vec<_> = results.variants.iter().filter_map(|it| alone(results, it)).collect();
+    let lines: Vec<_> =
+        results.variants.iter().filter_map(|it| command_alone(results, it)).collect();
     if results.variants.len() > 1 && !lines.is_empty() {
         run.screen.row("one variant alone:")?;
         lines.into_iter().try_for_each(row)?;

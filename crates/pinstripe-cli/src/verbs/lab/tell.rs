@@ -1,9 +1,9 @@
 //! Results as lines for people, or as events.
 
 use pinstripe_base::error::Result;
-use pinstripe_lab::cases::alone;
-use pinstripe_lab::result::{Compared, Host, Results, Run as LabRun, Variant};
-use pinstripe_lab::show::{OutputFormat, show};
+use pinstripe_lab::{
+    Compared, Host, LabRun, OutputFormat, Results, Variant, command_alone, show_results,
+};
 
 use crate::escape;
 use crate::event::Event;
@@ -14,7 +14,7 @@ use crate::run::Run;
 /// # Errors
 /// When standard output cannot be written.
 pub fn results(run: &Run, results: &Results, form: OutputFormat) -> Result<()> {
-    for line in show(results, form).lines() {
+    for line in show_results(results, form).lines() {
         // Names of directories in it may have any bytes.
         run.screen.row(&escape::text(line))?;
     }
@@ -60,7 +60,7 @@ fn of_variant(results: &Results, variant: &Variant) -> Event {
         .with("runs", variant.runs.len())
         .with("valid_runs", variant.values().len())
         .with("notes", notes)
-        .with_some("command", alone(results, variant))
+        .with_some("command", command_alone(results, variant))
 }
 
 /// An event for one of several hosts.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pinstripe_base::units::format_count;
-use pinstripe_lab::run::{Live, Remaining, RunStage};
+use pinstripe_lab::{Live, Remaining, RunStage};
 
 use crate::event::Event;
 use crate::run::Run;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_io::control::{Answer, Client, Control, Lines, Peer};
-use pinstripe_record::recorder::{RunningTake, TakeOrder, TakePhase};
+use pinstripe_record::{RunningTake, TakeOrder, TakePhase};
 use serde_json::{Value, json};
 
 use super::tell::clock;

@@ -16,18 +16,12 @@ use std::time::Duration;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::parse_size;
-use pinstripe_record::engine::EngineSettings;
-use pinstripe_record::header::{FileKind, LocalTime};
-use pinstripe_record::input::{InputSpec, RecordInput, check_apart, parse_input};
-use pinstripe_record::meter::LevelReader;
-use pinstripe_record::overdub::{OverdubOutcome, overdub};
-use pinstripe_record::play::PlayOutcome;
-use pinstripe_record::recorder::{
-    RunningTake, TakeOutcome, TakePlan, TakeStatus, check_armed, memory_of, record,
+use pinstripe_record::{
+    DiskFolder, EngineSettings, FileKind, InputSpec, LevelReader, LocalTime, OverdubOutcome,
+    PlayOutcome, RecordInput, RunningTake, StreamShape, TakeFolder, TakeOutcome, TakePlan,
+    TakeStatus, WriteChoice, WritePolicy, check_apart, check_armed, durability_warning,
+    is_plain_name, memory_of, overdub, parse_input, record,
 };
-use pinstripe_record::sample::StreamShape;
-use pinstripe_record::take::{DiskFolder, TakeFolder, is_plain_name};
-use pinstripe_record::writes::{WriteChoice, WritePolicy, durability_warning};
 
 use crate::args::{Size, Time, duration, one_line, parsed, refuse_option, size};
 use crate::run::progress::is_wanted;

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, wait_readable};
-use pinstripe_record::osc::{OscMessage, OscValue, read_osc, write_osc};
-use pinstripe_record::recorder::{RunningTake, TakeOrder, TakePhase, TakeStatus};
+use pinstripe_record::{
+    OscMessage, OscValue, RunningTake, TakeOrder, TakePhase, TakeStatus, read_osc, write_osc,
+};
 
 use super::senders::Sender;
 use super::tell::clock;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_record::input::InputSpec;
-use pinstripe_record::play::{PlayPlan, PreparedPlay};
+use pinstripe_record::{InputSpec, PlayPlan, PreparedPlay};
 
 use crate::args::{Time, duration};
 use crate::verbs::play::sink_of;

@@ -6,9 +6,7 @@ use std::time::Duration;
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::format_size;
-use pinstripe_record::calibrate::{Calibration, calibrate};
-use pinstripe_record::recorder::{TakePlan, memory_of};
-use pinstripe_record::sample::StreamShape;
+use pinstripe_record::{Calibration, StreamShape, TakePlan, calibrate, memory_of};
 
 use crate::escape;
 use crate::event::Event;

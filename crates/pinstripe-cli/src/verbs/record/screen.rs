@@ -16,9 +16,9 @@ use crossterm::style::{Color, StyledContent, Stylize as _};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_record::meter::{LevelReader, StreamLevel};
-use pinstripe_record::recorder::{
-    ALARM_PERCENT, RunningTake, StreamStatus, TakeOrder, TakePhase, TakeStatus,
+use pinstripe_record::{
+    ALARM_PERCENT, LevelReader, RunningTake, StreamLevel, StreamStatus, TakeOrder, TakePhase,
+    TakeStatus,
 };
 
 use self::terminal::{StyledRow, TakenTerminal};

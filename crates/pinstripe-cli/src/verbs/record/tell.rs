@@ -8,9 +8,10 @@ use indicatif::ProgressDrawTarget;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_record::meter::{LevelReader, StreamLevel};
-use pinstripe_record::recorder::{RunningTake, TakeOutcome, TakePhase, TakePlan, TakeStatus};
-use pinstripe_record::take::{RecordedPiece, TakeState};
+use pinstripe_record::{
+    LevelReader, RecordedPiece, RunningTake, StreamLevel, TakeOutcome, TakePhase, TakePlan,
+    TakeState, TakeStatus,
+};
 
 use crate::escape;
 use crate::event::Event;

@@ -16,12 +16,12 @@ mod writes;
 use std::path::PathBuf;
 
 use pinstripe_base::units::MIB;
+use pinstripe_lab::Table;
 
 use super::bench::{Bench, Part, absolute, measure, only, size};
 use super::pairs;
 use crate::Result;
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "arrays of four members in memory, on tmpfs and on a disk: --work DIR, --shm DIR, \

@@ -11,7 +11,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
 use pinstripe_base::units::MIB;
 use pinstripe_io::device::{Device, Sparse};
-use pinstripe_lab::arrays;
+use pinstripe_lab::{Table, own_cpu_time};
 use pinstripe_nbd::{Address, Export, Server, Settings as NbdSettings};
 use serde_json::Value;
 
@@ -19,7 +19,6 @@ use super::Settings;
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// Reads per second.
 const READS: f64 = 60_000.0;
@@ -194,7 +193,7 @@ impl Fio {
 
     /// The same, with the processor time of this process, which serves.
     pub fn run_beside_us(&self) -> Result<Served> {
-        self.costing(|| Ok(arrays::cpu()))
+        self.costing(|| Ok(own_cpu_time()))
     }
 
     /// The same, with the processor time of another process.

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use pinstripe_array::{Level, Volume};
 use pinstripe_io::device::{Access, Device, FileDevice, MemoryDevice, Policy, SharedDevice};
 use pinstripe_io::fault::{FaultyDevice, Plan};
-use pinstripe_lab::arrays::{LOG_BYTES, TABLE_BYTES, making};
-use pinstripe_lab::run::Live;
+use pinstripe_lab::{ARRAY_LOG_BYTES, ARRAY_TABLE_BYTES, Live, array_options};
 
 use super::Settings;
 use crate::Result;
@@ -20,7 +19,7 @@ const SLOW: &str = "rate=250M";
 
 /// Makes `count` devices at a place: "memory", "slow" (memory behind a brake), "shm" or "disk".
 pub fn devices(settings: &Settings, place: &str, count: usize) -> Result<Vec<SharedDevice>> {
-    let bytes = settings.member_bytes + LOG_BYTES + TABLE_BYTES;
+    let bytes = settings.member_bytes + ARRAY_LOG_BYTES + ARRAY_TABLE_BYTES;
     let directory = match place {
         "memory" => return (0..count).map(|number| memory(number, bytes)).collect(),
         "slow" => return (0..count).map(|number| slow(memory(number, bytes)?)).collect(),
@@ -51,7 +50,7 @@ fn file(path: &Path, bytes: u64) -> Result<SharedDevice> {
 /// Starts an array and writes all of it once.
 pub fn start(devices: Vec<SharedDevice>, level: Level) -> Result<Volume> {
     let live = Live::new(Default::default());
-    pinstripe_lab::arrays::start(devices, &making(level), &live).map_err(text)
+    pinstripe_lab::start_array(devices, &array_options(level), &live).map_err(text)
 }
 
 /// The message of an error of the library.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use pinstripe_array::{Level, Volume};
 use pinstripe_io::device::{Device, SharedDevice};
+use pinstripe_lab::Table;
 
 use super::Settings;
-use super::load::noise;
+use super::load::array_noise;
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// Least rates of a rebuild, MB/s of each member; without a number, there is no rebuild.
 const SHARES: [Option<u64>; 4] = [None, Some(10), Some(30), Some(100)];
@@ -103,7 +103,7 @@ fn look(settings: &Settings, place: &str, share: Option<u64>) -> Result<Seen> {
 /// Seconds of each write of one thread.
 fn write_on(volume: &Volume, seed: u64, stop: &AtomicBool) -> Result<Vec<f64>> {
     let blocks = volume.len().map_err(text)? / REQUEST_BYTES;
-    let bytes = noise(REQUEST_BYTES as usize);
+    let bytes = array_noise(REQUEST_BYTES as usize);
     let (mut state, mut times) = (seed * 2 + 1, Vec::new());
     while !stop.load(Ordering::Relaxed) {
         state =

@@ -1,21 +1,21 @@
 //! Every granule on one running array, and `auto` against the best of them.
 
 use pinstripe_array::{Level, Volume};
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_stats::Summary;
 
-use super::load::{LOADS, LONG_WRITE, Load, RANDOM_WRITE, Run, memory_bandwidth, run};
+use super::load::{ARRAY_LOADS, ArrayLoad, LONG_WRITE, RANDOM_WRITE, Run, memory_bandwidth, run};
 use super::places::{MEMBERS, devices, start};
 use super::{Settings, places};
 use crate::Result;
 use crate::targets::Target;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// `auto` first.
 const GRANULES: [Option<u32>; 6] =
     [None, Some(4 << 10), Some(8 << 10), Some(16 << 10), Some(32 << 10), Some(64 << 10)];
 
 /// Runs by granule, workload and round.
-type Runs = Vec<[Vec<Run>; LOADS.len()]>;
+type Runs = Vec<[Vec<Run>; ARRAY_LOADS.len()]>;
 
 pub fn measure(settings: &Settings, place: &str) -> Result<Table> {
     let bandwidth = memory_bandwidth();
@@ -44,7 +44,7 @@ pub fn measure(settings: &Settings, place: &str) -> Result<Table> {
         let volume = start(devices(settings, place, MEMBERS)?, level)?;
         let runs = rounds(settings, &volume, place)?;
         volume.stop().map_err(places::text)?;
-        for (number, load) in LOADS.iter().enumerate() {
+        for (number, load) in ARRAY_LOADS.iter().enumerate() {
             for (granule, runs) in GRANULES.iter().zip(&runs) {
                 add_row(&mut table, level, load, *granule, &runs[number]);
             }
@@ -60,7 +60,7 @@ fn rounds(settings: &Settings, volume: &Volume, place: &str) -> Result<Runs> {
     for round in 0..settings.bench.rounds {
         for (granule, runs) in GRANULES.iter().zip(&mut runs) {
             volume.with(|flusher| flusher.rules.granule = *granule);
-            for (number, load) in LOADS.iter().enumerate() {
+            for (number, load) in ARRAY_LOADS.iter().enumerate() {
                 let count = match load.is_random {
                     true if place == "disk" => 10_000,
                     true => 60_000,
@@ -81,7 +81,7 @@ fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
     Summary::of(&samples).map_or(f64::NAN, |summary| summary.median)
 }
 
-fn add_row(table: &mut Table, level: Level, load: &Load, granule: Option<u32>, runs: &[Run]) {
+fn add_row(table: &mut Table, level: Level, load: &ArrayLoad, granule: Option<u32>, runs: &[Run]) {
     let granule = granule.map_or("auto".to_owned(), |bytes| format!("{}K", bytes >> 10));
     table.row([
         format!("{level}, {}", load.name).into(),
@@ -116,15 +116,15 @@ fn judge(table: &mut Table, level: Level, runs: &Runs, bandwidth: Option<f64>) {
         ]);
     };
     for number in [RANDOM_WRITE, LONG_WRITE] {
-        let rate = |runs: &[Vec<Run>; LOADS.len()]| median(&runs[number], Run::rate);
+        let rate = |runs: &[Vec<Run>; ARRAY_LOADS.len()]| median(&runs[number], Run::rate);
         let best = runs[1..].iter().map(rate).fold(0.0, f64::max);
-        let what = format!("{}, share of the best granule", LOADS[number].name);
+        let what = format!("{}, share of the best granule", ARRAY_LOADS[number].name);
         row(what, rate(auto) / best, 2, Target::AtLeast(0.95));
     }
     let ideal = MEMBERS as f64 / data;
     for number in [1, LONG_WRITE] {
         let of = |run: &Run| (run.read + run.written) / run.bytes / ideal;
-        let what = format!("{}, bytes moved against the ideal", LOADS[number].name);
+        let what = format!("{}, bytes moved against the ideal", ARRAY_LOADS[number].name);
         row(what, median(&auto[number], of), 3, Target::AtMost(1.02));
     }
     let random = &auto[RANDOM_WRITE];

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use pinstripe_array::Level;
 use pinstripe_io::device::SharedDevice;
+use pinstripe_lab::Table;
 
 use super::Settings;
-use super::load::noise;
+use super::load::array_noise;
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// Share of the members' sequential rate.
 const SHARE: f64 = 0.8;
@@ -49,7 +49,7 @@ pub fn measure(settings: &Settings) -> Result<Table> {
 }
 
 fn sequential(device: &SharedDevice, bytes: u64) -> Result<f64> {
-    let noise = noise(1 << 20);
+    let noise = array_noise(1 << 20);
     let start = Instant::now();
     for at in (0..bytes).step_by(noise.len()) {
         device.write_at(at, &noise).map_err(text)?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pinstripe_array::Level;
 use pinstripe_base::units::MIB;
 use pinstripe_io::device::Device;
+use pinstripe_lab::Table;
 use pinstripe_stats::Summary;
 
 use super::Settings;
@@ -15,7 +16,6 @@ use super::nbd::{Fio, Served, with_nbdkit, with_server};
 use super::places::{MEMBERS, devices, start, text};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// Bytes that a RAID 5 of four writes for each of the user.
 const WRITTEN: f64 = 4.0 / 3.0;

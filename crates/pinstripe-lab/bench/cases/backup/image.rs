@@ -9,6 +9,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::units::{MIB, format_size};
+use pinstripe_lab::Table;
 use pinstripe_stats::Summary;
 
 use super::limits::Limit;
@@ -18,7 +19,6 @@ use crate::child::Cost;
 use crate::content::{Files, Noise};
 use crate::targets::{Target, compare_row, comparison, plain_row};
 use crate::tools;
-use pinstripe_lab::table::Table;
 
 const FILES_FROM: &str = "/usr";
 /// Bytes of files, of zeros and of noise in each slab.

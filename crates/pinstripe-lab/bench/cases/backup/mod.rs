@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinstripe_base::units::{GIB, format_count, parse_size};
+use pinstripe_lab::{Align, Cell, Table, file_system};
 use pinstripe_stats::Summary;
 
 use super::bench::{Bench, absolute};
@@ -24,8 +25,6 @@ use crate::child::{self, Cost};
 use crate::targets::{Target, compare_row, comparison};
 use crate::tools::{self, Pinstripe, Restic, Tool};
 use crate::trees;
-use pinstripe_lab::machine::file_system;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "pinstripe against restic: --source TREE, --work DIR (20 GB free), \

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pinstripe_base::units::format_size;
+use pinstripe_lab::Table;
 
 use super::Settings;
 use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use crate::Result;
 use crate::child;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// Hosts that write at once.
 const HOSTS: u64 = 4;

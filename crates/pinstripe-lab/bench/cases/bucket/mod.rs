@@ -17,12 +17,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pinstripe_base::units::MIB;
+use pinstripe_lab::Table;
 
 use super::bench::{Bench, Part, absolute, measure, only, say, size};
 use super::{count, pairs};
 use crate::Result;
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "stores in buckets against restic, versitygw behind a proxy: --work DIR (10 GB free), \

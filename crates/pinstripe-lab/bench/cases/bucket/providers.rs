@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use pinstripe_lab::Table;
+
 use super::Settings;
 use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use crate::Result;
 use crate::child;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// The greatest time, relative to three good providers.
 const RATIO: f64 = 1.3;

@@ -5,12 +5,13 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pinstripe_lab::Table;
+
 use super::stand::{HostTool, ProxiedServer, noise_tree, set_delay};
 use super::{Settings, sign};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 /// The share of a bare loop's rate that is to be reached without any delay.
 const SHARE: f64 = 0.7;

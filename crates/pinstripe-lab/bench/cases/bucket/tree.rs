@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use pinstripe_lab::Table;
+
 use super::super::bench::mib;
 use super::stand::{HostTool, Other, ProxiedServer, RequestCounts, set_delay};
 use super::{Settings, say};
@@ -11,7 +13,6 @@ use crate::Result;
 use crate::child::{self, Cost};
 use crate::targets::{Target, compare_row, comparison, plain_row};
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 /// The limits for a bucket relative to a directory on this machine: a factor, and additional
 /// seconds.

@@ -3,11 +3,12 @@
 use std::io::Write;
 use std::process::Stdio;
 
+use pinstripe_lab::Table;
+
 use super::Settings;
 use super::stand::{HostTool, ProxiedServer, RequestCounts};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// LISTs of an hour, at most.
 const LISTS: f64 = 150.0;

@@ -14,14 +14,14 @@ use pinstripe::store::index::Index;
 use pinstripe_base::error::Error;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
-use pinstripe_lab::catalog::{self as lab, MEMBERS, NODES, ROWS, STREAMS, Workload};
-use pinstripe_lab::result::Run;
-use pinstripe_lab::run::Live;
+use pinstripe_lab::{
+    CATALOG_MEMBERS, CATALOG_NODES, CATALOG_ROWS, CATALOG_STREAMS, CatalogWorkload, LabRun, Live,
+    Table, commit_catalog_stream, new_catalog_store, write_catalog_streams,
+};
 
 use super::{from_lab, pairs};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "rows per second into streams and catalog, and searches: --work DIR (6 GB free), \
@@ -58,7 +58,7 @@ impl Settings {
         };
         Ok(Settings {
             work: value("--work").map_or_else(std::env::temp_dir, PathBuf::from).join("catalog"),
-            rows: number("--rows", ROWS)?.max(STREAMS * 100),
+            rows: number("--rows", CATALOG_ROWS)?.max(CATALOG_STREAMS * 100),
             rounds: number("--rounds", 3)?.max(1),
             program: value("--pinstripe").map_or_else(beside, PathBuf::from),
         })
@@ -69,7 +69,7 @@ impl Settings {
 pub fn run(args: &[String]) -> Result<Vec<Table>> {
     let settings = Settings::read(args)?;
     let note = format!(
-        "{STREAMS} streams of {NODES} machines, {MEMBERS} members with parity 1. Writers: from rows in \
+        "{CATALOG_STREAMS} streams of {CATALOG_NODES} machines, {CATALOG_MEMBERS} members with parity 1. Writers: from rows in \
          memory to snapshots that are synced. View: made anew from these snapshots, by one writer."
     );
     let mut rates = figures("The catalog's rates", note);
@@ -87,9 +87,9 @@ pub fn run(args: &[String]) -> Result<Vec<Table>> {
 
 /// Measures the lab's case with this number of rows. Each variant has its target.
 fn measure(settings: &Settings, rows: usize, view_aim: f64, table: &mut Table) -> Result<()> {
-    let given = [("rows", &*rows.to_string()), ("writers", &format!("1,{STREAMS}"))];
+    let given = [("rows", &*rows.to_string()), ("writers", &format!("1,{CATALOG_STREAMS}"))];
     let results = from_lab::measured("catalog", &settings.work, &given, settings.rounds)?;
-    let many = format!("{STREAMS} writers");
+    let many = format!("{CATALOG_STREAMS} writers");
     for variant in &results.variants {
         let target = match &variant.name {
             name if *name == many => Target::AtLeast(STREAMS_AIM),
@@ -98,7 +98,7 @@ fn measure(settings: &Settings, rows: usize, view_aim: f64, table: &mut Table) -
         };
         let what = format!("{} rows, {}", format_count(rows as u64), variant.name);
         figure_row(table, &format!("{what}: rows/s"), &variant.values(), 0, target);
-        let bytes = |run: &Run| run.measured.figures.get("bytes_of_each_row").copied();
+        let bytes = |run: &LabRun| run.measured.figures.get("bytes_of_each_row").copied();
         let bytes: Vec<f64> = variant.runs.iter().filter_map(bytes).collect();
         figure_row(table, &format!("{what}: bytes/row"), &bytes, 1, Target::None);
     }
@@ -114,12 +114,12 @@ struct Filled {
 
 fn fill(settings: &Settings, table: &mut Table) -> Result<Filled> {
     let (at, rows) = (settings.work.join("store"), settings.rows);
-    let workload = Workload::make(rows, 1);
+    let workload = CatalogWorkload::make(rows, 1);
     let what = format!("{} rows: distinct objects", format_count(rows as u64));
     figure_row(table, &what, &[workload.distinct_objects() as f64], 0, Target::None);
     let store = new_store(&at)?;
     let live = Live::new(Default::default());
-    lab::write_streams(&workload, &store, STREAMS, &live).map_err(said)?;
+    write_catalog_streams(&workload, &store, CATALOG_STREAMS, &live).map_err(said)?;
     let catalog = settings.work.join("cache").join("catalog.sqlite");
     drop(ops::catalog::rebuild(&store, &catalog, &Monitor::default()).map_err(said)?);
     Ok(Filled { store: at.join("m0"), catalog, rows })
@@ -135,12 +135,12 @@ fn commit_stream(
     source: usize,
     day: i64,
 ) -> Result<()> {
-    lab::commit_stream(store, index, monitor, fill, host, source, day).map_err(said)
+    commit_catalog_stream(store, index, monitor, fill, host, source, day).map_err(said)
 }
 
 /// Makes an empty store, replacing anything at this path.
 fn new_store(at: &Path) -> Result<Store> {
-    lab::new_store(at).map_err(said)
+    new_catalog_store(at).map_err(said)
 }
 
 fn remove(path: &Path) -> Result<()> {

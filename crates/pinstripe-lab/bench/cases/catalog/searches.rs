@@ -7,6 +7,7 @@ use std::process::Command;
 use pinstripe::store::index::Index;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_member::format::entry::Entry;
 use pinstripe_member::format::meta::{FileKind, Time};
 use pinstripe_stats::Summary;
@@ -14,7 +15,6 @@ use pinstripe_stats::Summary;
 use super::{Filled, commit_stream, new_store, said};
 use crate::Result;
 use crate::child;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 const SNAPSHOTS: u64 = 100;
 const FILES: u64 = 100_000;

@@ -6,11 +6,11 @@
 mod gear;
 mod parity;
 
+use pinstripe_lab::{Align, Cell, Table};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::pairs;
 use crate::Result;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "parity and the gear scan: --only TEXT (a part of the names of kernels)";

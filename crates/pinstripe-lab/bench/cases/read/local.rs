@@ -5,13 +5,13 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use pinstripe_base::units::{GIB, MIB};
+use pinstripe_lab::{Align, Cell, Table};
 
 use super::Settings;
 use super::place::{MountedAt, Reads, cool};
 use crate::Result;
 use crate::child;
 use crate::content::Noise;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 const SIZE: u64 = GIB;
 

@@ -14,11 +14,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use pinstripe_base::units::GIB;
+use pinstripe_lab::Table;
 
 use super::bench::{self, Bench, Part, absolute};
 use super::pairs;
 use crate::Result;
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "read-ahead, overlay and mount: --only rules|slow|local|mount, --source \

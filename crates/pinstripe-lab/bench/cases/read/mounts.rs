@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pinstripe_base::units::{MIB, format_count, format_size};
+use pinstripe_lab::{Align, Cell, Table};
 
 use super::Settings;
 use super::place::{MountedAt, Reads, cool};
@@ -15,7 +16,6 @@ use crate::cases::backup::image;
 use crate::child;
 use crate::tools::Tool;
 use crate::trees;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The longest time in which a mount is ready.
 const READY_MAX: Duration = Duration::from_secs(60);

@@ -1,12 +1,12 @@
 //! Rules of read-ahead in virtual time, on a cluster of 24 servers.
 
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_prefetch::{
     Cluster, Doubling, KnownPlan, OneCursor, OneStride, OwnRule, Rule, SimulatedRun, patterns,
     simulate,
 };
 
 use crate::Result;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 const RECORDS: u64 = 1024;
 /// Records that memory holds, and that plans may take of it.

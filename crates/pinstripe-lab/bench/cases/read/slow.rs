@@ -10,12 +10,12 @@ use pinstripe_base::sync::Stop;
 use pinstripe_base::units::{GIB, MIB};
 use pinstripe_fuse::{Mount, TreeFileSystem, TreeOptions};
 use pinstripe_io::file_tree::{FileKind, FileTree, Node, ROOT, TakeEntry};
+use pinstripe_lab::{Align, Cell, Table};
 
 use super::Settings;
 use super::place::{MountedAt, Reads};
 use crate::Result;
 use crate::child;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 const DELAY: Duration = Duration::from_millis(40);
 const SIZE: u64 = 8 * GIB;

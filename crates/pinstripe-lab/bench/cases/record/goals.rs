@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pinstripe_lab::{Cell, Table};
 use pinstripe_stats::Summary;
 
 use super::Settings;
@@ -10,7 +11,6 @@ use super::storm::Storm;
 use super::take::{Asked, Told, sound, take};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures, judged_row};
-use pinstripe_lab::table::{Cell, Table};
 
 /// Nine of ten valid runs must have no overrun.
 const RUNS_PERCENT: f64 = 90.0;
@@ -174,8 +174,8 @@ pub fn segments(settings: &Settings) -> Result<Table> {
 pub fn video(settings: &Settings) -> Result<Table> {
     let own = asked(settings, (50, 4 << 20, 256 << 10), 30);
     let rate = 10_000_000 / 2;
-    let shape = pinstripe_record::sample::StreamShape {
-        format: pinstripe_record::sample::SampleFormat::S16,
+    let shape = pinstripe_record::StreamShape {
+        format: pinstripe_record::SampleFormat::S16,
         channels: 1,
         rate,
     };

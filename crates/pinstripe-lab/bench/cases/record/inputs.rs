@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
-use pinstripe_record::input::{RecordInput, TestInput, parse_input};
-use pinstripe_record::play::{PlayOutcome, PlayPlan, PlaySink, play};
-use pinstripe_record::sample::{SampleFormat, StreamShape, fill_test};
+use pinstripe_lab::Table;
+use pinstripe_record::{
+    PlayOutcome, PlayPlan, PlaySink, RecordInput, SampleFormat, StreamShape, TestInput, fill_test,
+    parse_input, play,
+};
 
 use super::Settings;
 use super::goals::{asked, note, worst_row};
 use super::take::{Asked, Told, keep, place, remove, take};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 const DRIFT_PPM: f64 = 50.0;
 const WITHIN_PPM: f64 = 10.0;

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pinstripe_lab::Table;
 use serde_json::Value;
 
 use super::Settings;
 use super::goals::worst_row;
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// The server of this process.
 fn name() -> String {

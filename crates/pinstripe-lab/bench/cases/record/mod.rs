@@ -20,13 +20,13 @@ mod take;
 use std::fs;
 
 use pinstripe_base::units::parse_size;
-use pinstripe_record::writes::{WritePolicy, durability_warning};
+use pinstripe_lab::Table;
+use pinstripe_record::{WritePolicy, durability_warning};
 
 use super::bench::{Bench, Part, measure, only};
 use super::{count, pairs};
 use crate::Result;
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 pub const ABOUT: &str = "the recorder against its goals, with and without a storm: --work DIR, \
     --only storm|idle|ring64|streams512|mirror|segments|video|both|drift|network|jack|bare|table, --streams N, \

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pinstripe_record::realtime::{be_served_first, thread_time};
+use pinstripe_record::{be_served_first, thread_time};
 
 use super::storm::Storm;
 use crate::Result;

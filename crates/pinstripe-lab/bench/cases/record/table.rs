@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use pinstripe_lab::{Align, Cell, Table};
+
 use super::Settings;
 use super::goals::asked;
 use super::others::OTHERS;
@@ -10,7 +12,6 @@ use super::plain::{Plain, RING_BYTES, Syncs};
 use super::storm::Storm;
 use super::take::{Asked, Told, sound, take};
 use crate::Result;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 const COLUMNS: [(&str, Align); 14] = [
     ("writer", Align::Left),

@@ -7,14 +7,10 @@ use std::time::Duration;
 
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;
-use pinstripe_record::engine::EngineSettings;
-use pinstripe_record::header::{FileKind, LocalTime};
-use pinstripe_record::input::{RecordInput, TestInput};
-use pinstripe_record::recorder::{TakeOutcome, TakePlan, record};
-use pinstripe_record::sample::{SampleFormat, StreamShape};
-use pinstripe_record::take::{DiskFolder, TakeFolder};
-use pinstripe_record::verify::{VerifyOutcome, verify};
-use pinstripe_record::writes::WritePolicy;
+use pinstripe_record::{
+    DiskFolder, EngineSettings, FileKind, LocalTime, RecordInput, SampleFormat, StreamShape,
+    TakeFolder, TakeOutcome, TakePlan, TestInput, VerifyOutcome, WritePolicy, record, verify,
+};
 
 use super::machine::{OtherLoad, Ticks, forget_peak, peak_bytes, resident_bytes};
 use super::storm::Storm;
@@ -107,7 +103,7 @@ pub fn keep(work: &Path, asked: &Asked, inputs: Vec<Box<dyn RecordInput>>) -> Re
     let before = forget_peak().then(resident_bytes).flatten();
     let ticks = Ticks::now();
     let (outcome, storm_rate) = asked.storm.beside(work, || {
-        let mut watch = |_: &_, status: &pinstripe_record::recorder::TakeStatus| {
+        let mut watch = |_: &_, status: &pinstripe_record::TakeStatus| {
             shown_lag = status.durable_lag_ms / 1e3;
         };
         record(&plan, inputs, &folders, (&stop, &monitor), &mut watch).map_err(error)

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use pinstripe_lab::Table;
+
 use super::{Run, Settings, rates, ratios};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Pinstripe;
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 /// At least these shares of split's rate, and of that with one output missing.
 const SHARE: f64 = 0.9;

@@ -1,9 +1,10 @@
 //! What a dump of memory looks like, and what no codec makes smaller: by codec, over two outputs.
 
+use pinstripe_lab::Table;
+
 use super::{Run, Settings, in_turns, rates, ratios};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// MB/s of the source with the fastest codec that helps.
 const DUMP_RATE: f64 = 2000.0;

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use pinstripe_base::units::GIB;
+use pinstripe_lab::{Table, file_system};
 
 use super::bench::{Bench, Part, absolute, measure, mib, only, size, timed};
 use super::pairs;
@@ -24,8 +25,6 @@ use crate::Result;
 use crate::child::Cost;
 use crate::tools::Pinstripe;
 use crate::trees;
-use pinstripe_lab::machine::file_system;
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "split, join, verify against the disk and fio: --work DIR, --size SIZE \

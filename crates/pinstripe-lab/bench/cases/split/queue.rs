@@ -3,11 +3,11 @@
 //! The speeds are made by faults, far below that of the disk, so that nothing else decides.
 
 use pinstripe_base::units::format_size;
+use pinstripe_lab::Table;
 
 use super::{Run, Settings, rates};
 use crate::Result;
 use crate::targets::{Target, figure_row, figures};
-use pinstripe_lab::table::Table;
 
 /// At least this share of the sum of the outputs' own rates.
 const SHARE: f64 = 0.9;

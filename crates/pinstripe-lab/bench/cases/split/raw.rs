@@ -4,12 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use pinstripe_lab::Table;
+
 use super::{Run, Settings, in_turns, rates, ratios};
 use crate::Result;
 use crate::child;
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Pinstripe;
-use pinstripe_lab::table::Table;
 
 /// The least share of fio's rate, and the most CPU seconds per GB.
 const SHARE: f64 = 0.95;

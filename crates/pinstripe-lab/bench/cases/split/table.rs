@@ -1,12 +1,12 @@
 //! Outputs by codecs, on random bytes and on a dump, against what is to be replaced.
 
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_split::Fake;
 use pinstripe_stats::Summary;
 
 use super::{Run, Settings, in_turns, post};
 use crate::Result;
 use crate::targets::Target;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 const OUTPUTS: [usize; 4] = [1, 2, 4, 8];
 const CODECS: [&str; 5] = ["raw", "lzo", "snappy", "lz4", "zstd:1"];

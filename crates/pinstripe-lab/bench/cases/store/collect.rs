@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pinstripe_base::units::format_size;
+use pinstripe_lab::Table;
 
 use super::{Settings, mib, say, timed};
 use crate::Result;
@@ -11,7 +12,6 @@ use crate::content::{Recipe, make_tree};
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Tool;
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 const TITLE: &str = "Deletion beside a backup";
 /// The longest time of the backup, relative to the backup alone.

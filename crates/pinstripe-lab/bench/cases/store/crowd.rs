@@ -1,6 +1,7 @@
 //! Many backup processes at once on one store, against one process that does all their work.
 
 use pinstripe_base::units::format_size;
+use pinstripe_lab::Table;
 
 use super::{Settings, say};
 use crate::Result;
@@ -9,7 +10,6 @@ use crate::content::{Recipe, make_tree};
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::Tool;
 use crate::trees;
-use pinstripe_lab::table::Table;
 use std::path::PathBuf;
 use std::time::Instant;
 

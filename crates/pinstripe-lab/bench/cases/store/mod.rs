@@ -13,11 +13,11 @@ mod seal;
 mod small;
 
 use pinstripe_base::units::GIB;
+use pinstripe_lab::Table;
 
 use super::bench::{Bench, Part, measure, mib, only, say, size, timed};
 use super::{count, pairs};
 use crate::Result;
-use pinstripe_lab::table::Table;
 
 /// The purpose of the case, and its arguments.
 pub const ABOUT: &str = "many writers, small files, sealing, a lost member, gc: --work DIR (20 GB free), \

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pinstripe_base::units::format_size;
+use pinstripe_lab::Table;
 
 use super::{Settings, timed};
 use crate::Result;
@@ -14,7 +15,6 @@ use crate::content::{Recipe, make_tree};
 use crate::targets::{Target, figure_row, figures};
 use crate::tools::{MEMBERS, Pinstripe, Tool};
 use crate::trees;
-use pinstripe_lab::table::Table;
 
 /// At least this share of `dd`'s rate.
 const SHARE: f64 = 0.8;

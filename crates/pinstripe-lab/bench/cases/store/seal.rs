@@ -2,6 +2,7 @@
 //! writing.
 
 use pinstripe_base::units::format_size;
+use pinstripe_lab::{Align, Cell, Table};
 use pinstripe_stats::Summary;
 use pinstripe_stripe::Codec;
 
@@ -12,7 +13,6 @@ use crate::content::{Recipe, make_tree};
 use crate::targets::Target;
 use crate::tools::{MEMBERS, PARITY, Tool};
 use crate::trees;
-use pinstripe_lab::table::{Align, Cell, Table};
 
 /// The least bytes per second of processor time, relative to restic's.
 const TIMES: f64 = 1.5;

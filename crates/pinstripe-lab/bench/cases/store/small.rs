@@ -1,6 +1,7 @@
 //! Very many very small files: a first backup, and one that finds nothing changed.
 
 use pinstripe_base::units::format_count;
+use pinstripe_lab::{Table, file_system};
 use pinstripe_stats::Summary;
 
 use super::{Settings, mib, timed};
@@ -10,8 +11,6 @@ use crate::content::make_small_files;
 use crate::targets::{Target, comparison, plain_row};
 use crate::tools::{MEMBERS, PARITY, Tool};
 use crate::trees;
-use pinstripe_lab::machine::file_system;
-use pinstripe_lab::table::Table;
 
 const FILE_BYTES: usize = 100;
 /// Files per second of a first backup, of an unchanged second one, and most MiB in both.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Policy};
-use pinstripe_record::writes::WritePolicy;
+use pinstripe_record::WritePolicy;
 use pinstripe_stats::Better;
 use rustix::fs::FallocateFlags;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinstripe_record::take::{DiskFolder, Manifest, TakeState};
+use pinstripe_record::{DiskFolder, Manifest, TakeState};
 
 use super::*;
 use crate::cases::tests::{measured, run_once};

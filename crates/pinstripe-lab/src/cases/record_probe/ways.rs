@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::Result;
 
-use pinstripe_record::writes::WritePolicy;
+use pinstripe_record::WritePolicy;
 
 use super::options::{CLASSES, POLICIES, UNDER};
 use crate::cases::Values;

@@ -10,15 +10,11 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::{Stop, into_inner, lock};
 use pinstripe_io::remove::remove_tree;
-use pinstripe_record::engine::EngineSettings;
-use pinstripe_record::header::{FileKind, LocalTime};
-use pinstripe_record::input::TestInput;
-use pinstripe_record::limits::{CHUNK_BYTES, RING_BYTES};
-use pinstripe_record::recorder::{TakeOutcome, TakePlan, memory_of, record};
-use pinstripe_record::sample::{SampleFormat, StreamShape};
-use pinstripe_record::take::{DiskFolder, TakeFolder};
-use pinstripe_record::verify::verify;
-use pinstripe_record::writes::WritePolicy;
+use pinstripe_record::{
+    CHUNK_BYTES, DiskFolder, EngineSettings, FileKind, LocalTime, RING_BYTES, SampleFormat,
+    StreamShape, TakeFolder, TakeOutcome, TakePlan, TestInput, WritePolicy, memory_of, record,
+    verify,
+};
 
 use super::{EngineWrites, Recorded, Recording, SchedulingClass, blow};
 use crate::io::{Target, at_once};

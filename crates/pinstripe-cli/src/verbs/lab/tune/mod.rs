@@ -9,9 +9,7 @@ use clap::ValueHint;
 use pinstripe::ops::members;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_lab::advice::{Advice, advise};
-use pinstripe_lab::knobs::{Knob, knobs, to_toml, undecided};
-use pinstripe_lab::result;
+use pinstripe_lab::{Advice, Knob, advise, knobs, knobs_to_toml, put_file, undecided_knobs};
 use rustix::fs::Access;
 
 use self::step::{Case, Step, share, steps, usual_seconds};
@@ -115,7 +113,7 @@ impl LabTuneArgs {
         }
         let advice = agree(&found);
         let cases: Vec<&str> = steps.iter().map(|it| it.case.name()).collect();
-        self.conclude(run, &dirs, &knobs(&advice), &undecided(&cases, &advice))
+        self.conclude(run, &dirs, &knobs(&advice), &undecided_knobs(&cases, &advice))
     }
 
     /// Checks early what would otherwise fail minutes later: that the sample can be read and the
@@ -202,8 +200,8 @@ impl LabTuneArgs {
         let (seconds, nanos) = clock::now();
         let when = time::utc(seconds, nanos).unwrap_or_default();
         let about = [format!("what 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
-        let text = to_toml(knobs, &about);
-        result::put(text.as_bytes(), &self.out)
+        let text = knobs_to_toml(knobs, &about);
+        put_file(text.as_bytes(), &self.out)
     }
 }
 

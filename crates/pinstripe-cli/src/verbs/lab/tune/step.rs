@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pinstripe_base::units::MIB;
-use pinstripe_lab::run::Effort;
+use pinstripe_lab::Effort;
 
 use super::super::quick;
 use super::LabTuneArgs;

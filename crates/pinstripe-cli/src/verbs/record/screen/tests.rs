@@ -1,5 +1,4 @@
-use pinstripe_record::recorder::TakePhase;
-use pinstripe_record::take::{CommitStages, SlowSync};
+use pinstripe_record::{CommitStages, SlowSync, TakePhase};
 
 use super::terminal::cut;
 use super::*;
