@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::wire::{Reader, Writer};
-use pinstripe_member::format::entry::{read_chunks, write_chunks};
+use pinstripe_member::entry::{read_chunks, write_chunks};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut reader = Reader::new(bytes, "input");

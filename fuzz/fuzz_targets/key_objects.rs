@@ -3,10 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::envelope;
+use pinstripe_member::envelope::Object;
+use pinstripe_member::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::removed_slot::RemovedSlot;
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (kind, bytes) = input;

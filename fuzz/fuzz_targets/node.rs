@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::tree::{decode_node, encode_node};
+use pinstripe_member::tree::{decode_node, encode_node};
 
 fuzz_target!(|bytes: &[u8]| {
     let node = [b"N", bytes].concat();

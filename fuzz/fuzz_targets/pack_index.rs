@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::pack_index::PackIndex;
+use pinstripe_member::pack_index::PackIndex;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(index) = PackIndex::decode(bytes) {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::entry::{PageWriter, decode_page};
+use pinstripe_member::entry::{PageWriter, decode_page};
 
 fuzz_target!(|bytes: &[u8]| {
     let page = [b"P", bytes].concat();

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::checksum::checksum;
-use pinstripe_member::format::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, parse, write_head};
+use pinstripe_member::record::{CHUNK_ROW_BYTES, RECORD_HEAD_BYTES, parse, write_head};
 
 /// Makes every checksum right, so that what they guard is looked at.
 fn seal(bytes: &mut [u8]) {

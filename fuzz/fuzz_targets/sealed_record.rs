@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::id::StoreId;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Padding};
-use pinstripe_member::format::record::{
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Padding};
+use pinstripe_member::record::{
     RECORD_HEAD_BYTES, RecordHead, RecordKind, clear_head, fill_sums, parse_clear, parse_inner,
 };
 use pinstripe_stripe::{Opener, Sealer};

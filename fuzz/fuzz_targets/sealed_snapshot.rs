@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::id::{SnapshotId, StoreId};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Padding};
-use pinstripe_member::format::snapshot::frame_sealed;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Padding};
+use pinstripe_member::snapshot::frame_sealed;
 use pinstripe_stripe::{Opener, Sealer};
 
 const STORE: StoreId = StoreId([1; 16]);

@@ -3,16 +3,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::GcObject;
-use pinstripe_member::format::heartbeat::Heartbeat;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::Label;
-use pinstripe_member::format::removed_slot::RemovedSlot;
-use pinstripe_member::format::scrub::ScrubState;
-use pinstripe_member::format::session::Session;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::envelope;
+use pinstripe_member::envelope::Object;
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::GcObject;
+use pinstripe_member::heartbeat::Heartbeat;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::Label;
+use pinstripe_member::removed_slot::RemovedSlot;
+use pinstripe_member::scrub::ScrubState;
+use pinstripe_member::session::Session;
+use pinstripe_member::snapshot::Snapshot;
 
 fuzz_target!(|input: (bool, u8, &[u8])| {
     let (framed, kind, bytes) = input;

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::fuzz_target;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Device, Engine, MemoryDevice, Policy, SharedDevice};
-use pinstripe_member::format::stripe_set::checksum;
+use pinstripe_member::stripe_set::checksum;
 use pinstripe_split::{
     ByteSource, CodecChoice, FRAME_BYTES, Fake, Frame, LayoutChoice, Reader, SplitLayout,
     SplitOptions, UnitReader, split,

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::format::stripe_set::{
+use pinstripe_member::stripe_set::{
     CHECKSUM_BYTES, FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer, checksum,
 };
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::label::MemberFacts;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 

@@ -8,9 +8,8 @@
 use std::sync::Arc;
 
 use pinstripe_base::id::SetId;
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::stripe_set::HEADER_BYTES;
-use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache};
+use pinstripe_member::stripe_set::HEADER_BYTES;
+use pinstripe_member::{CacheKey, ExtentName, Room, SealedCache, envelope};
 use pinstripe_stripe::sound_end;
 
 use crate::locks::{BucketLock, RankedMutex};

@@ -15,7 +15,7 @@ use md5::{Digest, Md5};
 use object_store::PutPayload;
 use object_store::path::Path as Key;
 use pinstripe_base::clock;
-use pinstripe_member::format::label::Retention;
+use pinstripe_member::label::Retention;
 use pinstripe_member::{ExtentName, Room};
 
 use crate::signed::Ask;

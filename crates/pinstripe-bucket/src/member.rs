@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use object_store::PutPayload;
 use object_store::path::Path as Key;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, Far, Glance, KeptLonger, Member, Replace, Room,
     goes_on,

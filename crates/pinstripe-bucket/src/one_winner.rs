@@ -6,7 +6,7 @@
 
 use object_store::PutPayload;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::MemberAbility;
+use pinstripe_member::label::MemberAbility;
 
 use crate::fault::Fault;
 use crate::inner::Inner;

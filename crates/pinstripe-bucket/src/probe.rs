@@ -4,7 +4,7 @@ use futures_util::future::{join_all, join5};
 use object_store::path::Path as Key;
 use object_store::{GetRange, PutPayload};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::{MemberAbility, MemberFacts};
+use pinstripe_member::label::{MemberAbility, MemberFacts};
 
 use crate::endpoint::Load;
 use crate::fault::Fault;

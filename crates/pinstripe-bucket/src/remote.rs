@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
-use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
+use pinstripe_member::label::{MemberAbility, MemberFacts, Retention};
 use pinstripe_member::{Member, NewMember, RemoteMembers, SealedCache, SharedMember};
 use pinstripe_split::RemoteOutputs;
 use tokio::runtime::{Builder, Runtime};

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use pinstripe_base::units::{MIB, parse_size};
 use pinstripe_bucket::Bandwidth;
-use pinstripe_member::format::label::Retention;
 use pinstripe_member::is_remote;
+use pinstripe_member::label::Retention;
 use pinstripe_rados::is_pool;
 
 use crate::values::{Size, size};

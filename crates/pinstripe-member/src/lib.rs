@@ -12,12 +12,12 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
-pub mod fault;
-pub mod format;
-pub mod process;
-pub mod secret;
+mod fault;
+mod format;
+mod process;
+mod secret;
 
-pub mod directory;
+mod directory;
 mod memory;
 mod places;
 mod sealed_cache;
@@ -28,14 +28,23 @@ mod timed;
 mod watched;
 
 #[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
+mod conformance;
 
+#[cfg(any(test, feature = "conformance"))]
+pub use conformance::run as check_conformance;
 pub use directory::DirectoryMember;
 pub(crate) use directory::RESERVE;
+pub use fault::{FaultMember, PowerCut, Quota};
+pub use format::{
+    entry, envelope, forgotten, gc, heartbeat, index_run, key_ring, keys, label, meta, pack_index,
+    record, removed_slot, scrub, session, snapshot, stripe_set, tar, tree,
+};
 pub use memory::MemoryMember;
 pub use places::{NewMember, Places, RemoteMembers, is_remote};
 pub use places::{of_bytes, real};
+pub use process::{is_gone as process_is_gone, is_of_an_earlier_boot, own as own_process};
 pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
+pub use secret::{SecretBytes, SecretKey};
 pub use stat::stat_of;
 pub use steps::{DiskStep, Steps};
 pub use timed::{MemberReads, ReadMeter, TimedMember};

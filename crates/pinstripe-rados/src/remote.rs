@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{NewMember, RemoteMembers, SharedMember};
 
 use crate::cluster::Cluster;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::{
-    BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, conformance,
+    BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room, check_conformance,
 };
 
 use crate::library::Library;
@@ -268,7 +268,7 @@ impl Member for Emptied {
 fn a_member_in_a_pool_keeps_the_rules_of_the_seam() {
     let Some(pool) = pool("a_member_in_a_pool_keeps_the_rules") else { return };
     let next = AtomicU32::new(0);
-    conformance::run(&|| {
+    check_conformance(&|| {
         let number = next.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("suite.{}.{number}", std::process::id());
         Box::new(Emptied::new(pool.cluster(), &namespace))

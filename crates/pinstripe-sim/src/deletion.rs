@@ -14,7 +14,7 @@ use pinstripe::store::snapshots;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Policy;
 
 use crate::look::look;

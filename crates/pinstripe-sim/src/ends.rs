@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use pinstripe_member::Steps;
-use pinstripe_member::fault::PowerCut;
+use pinstripe_member::{PowerCut, Steps};
 
 use crate::operation::End;
 use crate::support::NoWait;

@@ -10,11 +10,11 @@ use pinstripe::store::tree::TreeWriter;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::{FileKind, Metadata, Time};
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
-use pinstripe_member::format::tree::{Child, compare_paths, encode_node};
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::{FileKind, Metadata, Time};
+use pinstripe_member::record::{ChunkRow, RecordKind};
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::tree::{Child, compare_paths, encode_node};
 use pinstripe_stripe::{Abort, Claims, Sealer};
 
 /// An entry of this kind, with nothing special about it.

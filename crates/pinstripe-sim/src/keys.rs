@@ -3,7 +3,7 @@
 use pinstripe::ops;
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind};
-use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::operation::{End, KeyWork};

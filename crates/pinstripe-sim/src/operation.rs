@@ -7,8 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use pinstripe_base::random::splitmix64;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::{DiskStep, Room};
+use pinstripe_member::{DiskStep, PowerCut, Room};
 
 /// Numbers that look random and follow a seed alone.
 #[derive(Debug, Clone)]

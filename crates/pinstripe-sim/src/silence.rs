@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
 use pinstripe_base::error::Kind;
-use pinstripe_member::format::session::Process;
+use pinstripe_member::session::Process;
 use pinstripe_member::{DiskStep, Steps};
 
 use crate::deletion::gc_for;

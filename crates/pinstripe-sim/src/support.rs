@@ -13,9 +13,9 @@ use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe_io::fault::Plan;
-use pinstripe_member::format::key_ring::KdfCosts;
-use pinstripe_member::format::session::Process;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::key_ring::KdfCosts;
+use pinstripe_member::session::Process;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, Places, Room, Steps};
 use pinstripe_stripe::{Credential, NewSlot};
 pub use pinstripe_testing::noise;
@@ -287,7 +287,7 @@ impl Site {
 
     /// As a process that all others take for dead, as it is once it was cut off.
     pub fn open_doomed(&self, member: usize, faults: &str, steps: Arc<dyn Steps>) -> Result<Store> {
-        let own = pinstripe_member::process::own();
+        let own = pinstripe_member::own_process();
         let doomed = Process { started_ticks: own.started_ticks + 1, ..own };
         self.open_as(member, faults, steps, Some(doomed))
     }

@@ -15,8 +15,8 @@ use pinstripe::ops;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::label::MemberState;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::label::MemberState;
+use pinstripe_member::snapshot::Snapshot;
 
 use crate::keys::Key;
 use crate::look::{Tree, assert_same, look};

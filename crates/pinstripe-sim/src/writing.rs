@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 
 use crate::deletion::gc;
 use crate::health::scrub;

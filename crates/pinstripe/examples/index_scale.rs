@@ -21,7 +21,7 @@ use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::random::mix64;
 use pinstripe_io::fault::Plan;
-use pinstripe_member::format::index_run::{Row, RunPack};
+use pinstripe_member::index_run::{Row, RunPack};
 
 /// Chunks of 64 KiB in a pack of 64 MiB.
 const CHUNKS_PER_PACK: u64 = 1024;

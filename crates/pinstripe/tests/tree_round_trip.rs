@@ -13,7 +13,7 @@ use std::path::Path;
 use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::source::{SourceFile, read_link, xattrs_at};
 use pinstripe_io::beneath::{open_beneath, parent_beneath};
-use pinstripe_member::format::meta::{FileKind, Metadata, Stat, Time};
+use pinstripe_member::meta::{FileKind, Metadata, Stat, Time};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
 /// The look of an entry from outside; equal before and after.

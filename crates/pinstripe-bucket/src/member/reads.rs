@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use object_store::GetRange;
 use pinstripe_base::error::{Error, Result};
-use pinstripe_member::format::label::MemberAbility;
+use pinstripe_member::label::MemberAbility;
 use pinstripe_member::{ExtentName, Member};
 
 use super::{BucketMember, Inner};

@@ -13,7 +13,7 @@ use pinstripe::pipeline::limits::Limits;
 use pinstripe::store::index::Index;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_member::{ExtentName, Member, Places, Room};
 use pinstripe_stripe::{Credential, NewSlot};
 

@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pinstripe_base::id::StoreId;
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::{ExtentName, Glance, RemoteMembers, Room, SealedCache, SharedMember};
+use pinstripe_member::envelope::Object;
+use pinstripe_member::{
+    ExtentName, Glance, RemoteMembers, Room, SealedCache, SharedMember, envelope,
+};
 use pinstripe_testing::{Fate, KEY_SECRET};
 
 use crate::support::{Site, buckets};

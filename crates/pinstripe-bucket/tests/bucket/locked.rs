@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use pinstripe_base::error::Kind;
-use pinstripe_member::format::label::{MemberAbility, MemberFacts, Retention};
+use pinstripe_member::label::{MemberAbility, MemberFacts, Retention};
 use pinstripe_member::{ExtentName, KeptLonger, Member, RemoteMembers, Replace, Room};
 use pinstripe_testing::{KEY_ID, KEY_SECRET};
 

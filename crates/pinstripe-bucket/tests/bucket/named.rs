@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinstripe_base::error::Kind;
 use pinstripe_bucket::{Access, Buckets, EndpointDefaults};
-use pinstripe_member::format::label::MemberAbility;
+use pinstripe_member::label::MemberAbility;
 use pinstripe_member::{
-    ExtentName, Member, RemoteMembers, Replace, Room, SharedMember, conformance,
+    ExtentName, Member, RemoteMembers, Replace, Room, SharedMember, check_conformance,
 };
 
 /// A request that is signed with this key, by curl; the status of its answer.
@@ -97,7 +97,7 @@ impl NamedEndpoint {
     }
 
     pub fn keeps_the_rules_of_the_seam(&self) {
-        conformance::run(&|| Box::new(self.open(&self.fresh_place())));
+        check_conformance(&|| Box::new(self.open(&self.fresh_place())));
     }
 
     /// `ends` says whether it has ranges from the end.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use pinstripe_base::id::StoreId;
 use pinstripe_bucket::{BucketSource, Provider};
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::{ExtentName, Glance, Member, RemoteMembers, Room, SealedCache};
+use pinstripe_member::envelope::Object;
+use pinstripe_member::{ExtentName, Glance, Member, RemoteMembers, Room, SealedCache, envelope};
 use pinstripe_overlay::RangeSource;
 
 use crate::named::{NamedEndpoint, set};

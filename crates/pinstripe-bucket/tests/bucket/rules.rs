@@ -1,7 +1,7 @@
 //! The rules of the seam, and the probe.
 
 use pinstripe_base::error::Kind;
-use pinstripe_member::{ExtentName, Member, RemoteMembers, Replace, conformance};
+use pinstripe_member::{ExtentName, Member, RemoteMembers, Replace, check_conformance};
 use pinstripe_testing::{BUCKET, KEY_ID, KEY_SECRET};
 
 use crate::support::Site;
@@ -9,7 +9,7 @@ use crate::support::Site;
 #[test]
 fn keeps_the_rules_of_the_seam() {
     let Some(site) = Site::new("keeps_the_rules_of_the_seam") else { return };
-    conformance::run(&|| Box::new(site.open(&site.fresh_place()).unwrap()));
+    check_conformance(&|| Box::new(site.open(&site.fresh_place()).unwrap()));
 }
 
 #[test]

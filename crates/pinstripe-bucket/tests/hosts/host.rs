@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::Result;
 use pinstripe_bucket::Buckets;
-use pinstripe_member::format::session::Process;
+use pinstripe_member::session::Process;
 
 use crate::endpoint::{Client, Endpoint, Line};
 use crate::support::credential;

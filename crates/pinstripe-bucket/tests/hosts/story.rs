@@ -9,7 +9,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe_base::clock;
-use pinstripe_member::format::meta::{self, Stat, Time};
+use pinstripe_member::meta;
+use pinstripe_member::meta::{Stat, Time};
 
 use crate::calls;
 use crate::endpoint::Fate;

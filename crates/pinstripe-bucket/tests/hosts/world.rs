@@ -16,7 +16,7 @@ use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Places;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 
 use crate::endpoint::{Endpoint, Fate};
 use crate::host::Host;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use pinstripe::store::{MemberSlot, OpenOptions, OtherHalf, Store};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::Encryption;
 use pinstripe_member::is_remote;
+use pinstripe_member::label::Encryption;
 use pinstripe_stripe::Credential;
 
 use super::context::Run;

@@ -7,7 +7,7 @@ use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;
-use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{NewMember, Places, RemoteMembers, SharedMember};
 use pinstripe_rados::{Pools, is_pool};
 use pinstripe_split::RemoteOutputs;

@@ -8,7 +8,7 @@ use pinstripe::ops::snapshots::{self, Known};
 use pinstripe::store::Store;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 
 use super::context::Run;
 use super::known_stores::{KnownSnapshot, KnownStore, Proof};

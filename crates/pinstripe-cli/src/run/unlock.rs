@@ -5,8 +5,8 @@ use std::path::Path;
 use pinstripe::store::{Store, UnlockLimits};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;
-use pinstripe_member::format::key_ring::KdfCosts;
-use pinstripe_member::format::label::Encryption;
+use pinstripe_member::key_ring::KdfCosts;
+use pinstripe_member::label::Encryption;
 use pinstripe_stripe::{Credential, locked_error};
 
 use super::context::Run;

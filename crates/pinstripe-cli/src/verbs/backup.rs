@@ -14,7 +14,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Chunking, Codec, Credential};
 
 use super::{key, snapshots};

@@ -3,8 +3,8 @@
 use pinstripe::ops::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 
 use super::ls;
 use crate::escape;

@@ -9,7 +9,7 @@ use pinstripe::ops::{find, snapshots};
 use pinstripe::store::Store;
 use pinstripe::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::meta::FileKind;
 
 use super::catalog::{CatalogFile, GAUGE};
 use super::ls;

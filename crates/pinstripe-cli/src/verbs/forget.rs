@@ -6,7 +6,7 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::units::format_count;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Policy;
 
 use super::snapshots;

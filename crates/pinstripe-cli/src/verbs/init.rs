@@ -7,7 +7,7 @@ use pinstripe::ops::init;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;
-use pinstripe_member::format::label::{Chunker, Encryption, Padding, StoreConfig};
+use pinstripe_member::label::{Chunker, Encryption, Padding, StoreConfig};
 use pinstripe_stripe::{Chunking, Codec, NewSlot};
 
 use super::key;

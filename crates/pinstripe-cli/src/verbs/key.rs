@@ -7,7 +7,7 @@ use pinstripe::ops::key::{self, Slot};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;
-use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::args::{Size, size};

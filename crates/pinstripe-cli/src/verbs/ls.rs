@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use pinstripe::ops::ls;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::{FileKind, Metadata};
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::{FileKind, Metadata};
 
 use crate::escape;
 use crate::event::Event;
@@ -154,7 +154,7 @@ fn mode_text(meta: &Metadata) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe_member::format::meta::Time;
+    use pinstripe_member::meta::Time;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use pinstripe::ops::members::{self, MemberStatus};
 use pinstripe::store::MemberSlot;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_member::format::label::MemberAbility;
+use pinstripe_member::label::MemberAbility;
 
 use super::init;
 use crate::escape;

@@ -7,7 +7,7 @@ use std::path::Path;
 use pinstripe::ops::snapshots::{self, Known};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use serde_json::Value;
 
 use crate::escape;

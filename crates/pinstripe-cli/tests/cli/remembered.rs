@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Label};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Label};
 
 use crate::stand::{Ran, Stand, assert_same_tree};
 

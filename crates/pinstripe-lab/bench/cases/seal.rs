@@ -11,9 +11,9 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 use pinstripe_base::id::{ChunkId, StoreId};
 use pinstripe_base::units::format_size;
 use pinstripe_lab::{Align, Cell, Table};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Padding};
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Padding};
+use pinstripe_member::record::{ChunkRow, RecordKind};
 use pinstripe_stripe::{Opener, Sealer};
 use rustix::time::{ClockId, clock_gettime};
 

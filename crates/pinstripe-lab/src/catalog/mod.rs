@@ -18,9 +18,9 @@ use pinstripe_base::id::{SnapshotId, random};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 use pinstripe_io::remove::remove_tree;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::session::Work;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::session::Work;
+use pinstripe_member::snapshot::Snapshot;
 
 pub use workload::{NODES, ROWS, STREAMS, Workload};
 

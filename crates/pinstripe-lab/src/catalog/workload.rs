@@ -10,9 +10,9 @@ use std::f64::consts::TAU;
 
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::random::splitmix64;
-use pinstripe_member::format::entry::{Content, Entry, ListRow};
-use pinstripe_member::format::meta::{FileKind, Metadata, Time};
-use pinstripe_member::format::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
+use pinstripe_member::entry::{Content, Entry, ListRow};
+use pinstripe_member::meta::{FileKind, Metadata, Time};
+use pinstripe_member::record::{ChunkRow, RECORD_MAX_RAW_BYTES};
 
 /// Rows of the whole catalogue.
 pub const ROWS: usize = 13_753_410;
@@ -346,7 +346,7 @@ impl Pool64 {
 
 #[cfg(test)]
 mod tests {
-    use pinstripe_member::format::tree::compare_paths;
+    use pinstripe_member::tree::compare_paths;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pinstripe::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::meta::FileKind;
 
 use crate::run::Live;
 

@@ -9,7 +9,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, SplitId, StoreId};
 use pinstripe_base::sync::lock;
 use pinstripe_io::device::SharedDevice;
-use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
+use pinstripe_member::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use pinstripe_member::{ExtentName, SharedMember};
 use pinstripe_stripe::{SetLayout, SetReader};
 

@@ -9,7 +9,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::{ByteSource, Extent, Identity};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::meta::{FileKind, Stat};
+use pinstripe_member::meta::{FileKind, Stat};
 
 /// An open file or block device.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ pub use crate::format::Identity;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::stat_of;
 
-use pinstripe_member::format::meta::{FileKind, Stat};
+use pinstripe_member::meta::{FileKind, Stat};
 
 pub use device::SourceDevice;
 pub use fake::{Fake, FakeSpec, Millionths};

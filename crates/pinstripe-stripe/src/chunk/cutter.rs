@@ -10,8 +10,8 @@ use pinstripe_kernel::gear::{CutCandidate, Gear, Masks};
 use super::search::{Outcome, Search};
 use super::{Chunking, Resolver};
 use pinstripe_base::error::Result;
-use pinstripe_member::format::keys::GearKey;
-use pinstripe_member::format::label::Chunker;
+use pinstripe_member::keys::GearKey;
+use pinstripe_member::label::Chunker;
 
 /// Content is scanned this far at once: long enough for the kernel to be at its best.
 const BLOCK_BYTES: usize = 64 << 10;

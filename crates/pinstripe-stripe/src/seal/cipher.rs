@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::TAG_BYTES;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::Encryption;
+use pinstripe_member::label::Encryption;
 
 /// Bytes of the random salt that makes a run's subkey.
 pub(crate) const SALT_BYTES: usize = 16;

@@ -9,16 +9,14 @@ use super::{BLOB_HEAD_BYTES, TAG_BYTES, keys_changed, locked};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_base::wire::Reader;
-use pinstripe_member::format::envelope::{Object, is_of};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::Encryption;
-use pinstripe_member::format::record::{
-    RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner,
-};
-use pinstripe_member::format::snapshot::{
+use pinstripe_member::SecretKey;
+use pinstripe_member::envelope::{Object, is_of};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::Encryption;
+use pinstripe_member::record::{RECORD_SEALED_HEAD_BYTES, RecordHead, parse_clear, parse_inner};
+use pinstripe_member::snapshot::{
     Parsed, Snapshot, SnapshotContent, checkpoint_context, parse, parse_checkpoint, seal_context,
 };
-use pinstripe_member::secret::SecretKey;
 
 /// Subkeys kept at once: one per run that wrote what is read.
 const SUBKEYS_MAX: usize = 1024;

@@ -1,6 +1,6 @@
 //! The padding of sealed records, so that their lengths reveal less.
 
-use pinstripe_member::format::label::Padding;
+use pinstripe_member::label::Padding;
 
 /// The length that `bytes` bytes are padded to.
 ///

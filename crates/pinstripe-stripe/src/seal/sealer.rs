@@ -8,13 +8,13 @@ use super::{BLOB_HEAD_BYTES, TAG_BYTES};
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::random;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Padding};
-use pinstripe_member::format::record::{
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Padding};
+use pinstripe_member::record::{
     CHUNK_ROW_BYTES, ChunkRow, INNER_HEAD_BYTES, RECORD_HEAD_BYTES, RECORD_SEALED_HEAD_BYTES,
     RecordHead, RecordKind, clear_head, fill_sums, inner_head, write_table,
 };
-use pinstripe_member::format::snapshot::{
+use pinstripe_member::snapshot::{
     Snapshot, checkpoint_context, frame_checkpoint, frame_sealed, seal_context,
 };
 

@@ -8,10 +8,10 @@ use zeroize::Zeroizing;
 use super::cipher::Cipher;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::random;
-use pinstripe_member::format::key_ring::{KdfCosts, KeyRing, KeySlot, SlotWay, WRAPPED_BYTES};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Format, StoreConfig};
-use pinstripe_member::secret::{SecretBytes, SecretKey};
+use pinstripe_member::key_ring::{KdfCosts, KeyRing, KeySlot, SlotWay, WRAPPED_BYTES};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Format, StoreConfig};
+use pinstripe_member::{SecretBytes, SecretKey};
 
 const ROOT_COMMITMENT: &str = "pinstripe 2026 commitment to a root key";
 const ROOT_KEY: &str = "pinstripe 2026 key of a ring's seal";
@@ -221,7 +221,7 @@ impl NewSlot {
     /// # Errors
     /// [`Kind::Usage`] for impossible costs or a label that is too long.
     pub fn wrap(&self, root: &RootKey, ring: &KeyRing) -> Result<KeySlot> {
-        use pinstripe_member::format::key_ring::SLOT_LABEL_MAX_BYTES;
+        use pinstripe_member::key_ring::SLOT_LABEL_MAX_BYTES;
         if self.label.len() > SLOT_LABEL_MAX_BYTES {
             return Err(Error::new(Kind::Usage, "the label of a key slot is too long")
                 .expected(format!("at most {SLOT_LABEL_MAX_BYTES} bytes"), self.label.len()));
@@ -308,7 +308,7 @@ fn wrapping(key: &[u8; 32], slot: &KeySlot) -> Result<Cipher> {
 mod tests {
     use super::*;
     use pinstripe_base::id::StoreId;
-    use pinstripe_member::format::label::{Chunker, Encryption, Padding};
+    use pinstripe_member::label::{Chunker, Encryption, Padding};
 
     const CHEAP: KdfCosts = KdfCosts { memory_kib: 64, passes: 1, lanes: 1 };
 

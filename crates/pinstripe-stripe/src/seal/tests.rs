@@ -6,10 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Padding};
-use pinstripe_member::format::record::{self, ChunkRow, RecordHead, RecordKind};
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Padding};
+use pinstripe_member::record;
+use pinstripe_member::record::{ChunkRow, RecordHead, RecordKind};
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 
 const CIPHERS: [Encryption; 2] = [Encryption::Aes256Gcm, Encryption::ChaCha20Poly1305];
 
@@ -166,17 +167,16 @@ fn snapshots_are_sealed_but_for_their_names() {
         Sealer::new(CIPHERS[1], Padding::None, &keys).unwrap().snapshot(&snapshot).unwrap();
     assert_eq!(opener.snapshot(&object).unwrap(), snapshot);
     assert!(!object.windows(6).any(|window| window == b"a-host"));
-    let parsed = pinstripe_member::format::snapshot::parse(&object).unwrap();
+    let parsed = pinstripe_member::snapshot::parse(&object).unwrap();
     assert_eq!((parsed.store, parsed.id), (snapshot.store, snapshot.id));
     assert_eq!(Opener::locked().snapshot(&object).unwrap_err().kind(), Kind::Locked);
     assert_eq!(Snapshot::decode(&object).unwrap_err().kind(), Kind::Locked);
     // Under another name, or in the clear, it is no snapshot of the store.
-    let pinstripe_member::format::snapshot::SnapshotContent::Sealed(seal, blob) = parsed.content
-    else {
+    let pinstripe_member::snapshot::SnapshotContent::Sealed(seal, blob) = parsed.content else {
         panic!()
     };
     let id = SnapshotId([3; 16]);
-    let renamed = pinstripe_member::format::snapshot::frame_sealed(snapshot.store, id, seal, blob);
+    let renamed = pinstripe_member::snapshot::frame_sealed(snapshot.store, id, seal, blob);
     assert_eq!(opener.snapshot(&renamed).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(opener.snapshot(&snapshot.encode()).unwrap_err().kind(), Kind::Corrupt);
     assert_eq!(Opener::clear().snapshot(&snapshot.encode()).unwrap(), snapshot);

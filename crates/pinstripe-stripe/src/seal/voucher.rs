@@ -10,10 +10,8 @@
 //! put back has a sound MAC.
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::secret::SecretKey;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::{ExtentName, Room, SecretKey, envelope};
 
 const KEY: &str = "pinstripe 2026 key that vouches for small objects";
 
@@ -107,7 +105,7 @@ impl std::fmt::Debug for Voucher {
 mod tests {
     use super::*;
     use pinstripe_base::id::StoreId;
-    use pinstripe_member::format::envelope::Object;
+    use pinstripe_member::envelope::Object;
 
     fn name(room: Room, byte: u8) -> ExtentName {
         ExtentName::In(room, [byte; 16])

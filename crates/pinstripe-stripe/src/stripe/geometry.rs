@@ -18,8 +18,8 @@ use std::ops::Range;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::random::splitmix64;
-pub use pinstripe_member::format::stripe_set::Geometry;
-use pinstripe_member::format::stripe_set::{HEADER_BYTES, LOGICAL_BYTES_MAX, MEMBERS_MAX};
+pub use pinstripe_member::stripe_set::Geometry;
+use pinstripe_member::stripe_set::{HEADER_BYTES, LOGICAL_BYTES_MAX, MEMBERS_MAX};
 
 /// Strips of a short row are a multiple of this many bytes: one cache line.
 const SHORT_STRIP_UNIT_BYTES: u64 = 64;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::reader::SetReader;
 use super::report::{ErasureReason, is_lost_mark};
 use pinstripe_base::error::{Error, Kind};
-use pinstripe_member::format::stripe_set::{HEADER_BYTES, Header, checksum};
+use pinstripe_member::stripe_set::{HEADER_BYTES, Header, checksum};
 
 /// Rows that are compared with checksums to find the slot of an extent with a damaged header.
 const ROWS_COMPARED: u64 = 8;

@@ -3,7 +3,7 @@
 //!
 //! [`geometry`] computes the place of every byte (pure), [`SetWriter`] makes the extents,
 //! [`SetReader`] reads ranges, rebuilds lost strips on the way, verifies, and rewrites a member's
-//! extent. The bytes of header, trailer and footer are in [`pinstripe_member::format::stripe_set`].
+//! extent. The bytes of header, trailer and footer are in [`pinstripe_member::stripe_set`].
 //!
 //! Invariants:
 //! - a strip that cannot be read and a strip that does not match its checksum are the same thing,

@@ -9,7 +9,7 @@ use super::row::push_range;
 use super::testing::*;
 use super::*;
 use pinstripe_base::error::Kind;
-use pinstripe_member::format::stripe_set::HEADER_BYTES;
+use pinstripe_member::stripe_set::HEADER_BYTES;
 
 fn shapes() -> impl Strategy<Value = (Geometry, usize)> {
     (1u8..6, 0u8..3, 0u32..2, 0usize..120_000).prop_map(|(data, parity, shift, bytes)| {

@@ -24,7 +24,7 @@ use super::trailer::{gravity, read_trailer};
 use super::windows::Windows;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
-use pinstripe_member::format::stripe_set::{Checksum, SetKind, Trailer, checksum};
+use pinstripe_member::stripe_set::{Checksum, SetKind, Trailer, checksum};
 use pinstripe_member::{ExtentName, Member, Room, SharedMember};
 
 /// An open stripe set. Any number of threads may read through one.

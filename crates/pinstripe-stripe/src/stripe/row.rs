@@ -14,7 +14,7 @@ use super::reader::SetReader;
 use super::report::{ErasureReason, ExtentPart, ReadReport, Rebuilt};
 use super::windows::Windows;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::stripe_set::{Checksum, checksum};
+use pinstripe_member::stripe_set::{Checksum, checksum};
 
 /// The evidence that makes bytes from a member trustworthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

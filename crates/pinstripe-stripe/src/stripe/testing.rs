@@ -6,7 +6,7 @@ use super::writer::Summary;
 use super::*;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SetId, StoreId};
-use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_member::stripe_set::SetKind;
 use pinstripe_member::{ExtentName, Member, MemoryMember, Replace, SharedMember};
 
 pub const STORE: StoreId = StoreId([0x51; 16]);

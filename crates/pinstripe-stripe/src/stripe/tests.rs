@@ -9,9 +9,8 @@ use super::*;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_io::fault::Operation;
-use pinstripe_member::fault::FaultMember;
-use pinstripe_member::format::stripe_set::{HEADER_BYTES, SetKind, checksum};
-use pinstripe_member::{ExtentName, MemoryMember};
+use pinstripe_member::stripe_set::{HEADER_BYTES, SetKind, checksum};
+use pinstripe_member::{ExtentName, FaultMember, MemoryMember};
 
 /// A set of 3+1 with two full rows and a short one whose strips are 64, 64 and 22 bytes.
 fn small() -> Fixture {

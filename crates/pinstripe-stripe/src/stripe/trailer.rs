@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
-use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer};
+use pinstripe_member::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Header, Trailer};
 use pinstripe_member::{ExtentName, Member, is_remote};
 
 /// Bytes at an extent's end, read at once in the hope that the whole trailer is in them: the

@@ -12,7 +12,7 @@ use super::report::{
 use super::row::{Buffers, Row, push_range};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::ExtentWriter;
-use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
+use pinstripe_member::stripe_set::{FOOTER_BYTES, Footer, HEADER_BYTES, Trailer};
 
 impl SetReader {
     /// Compares every strip of every slot with its checksum, and every header and trailer with what

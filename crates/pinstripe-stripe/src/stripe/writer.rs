@@ -13,7 +13,7 @@ use pinstripe_kernel::parity;
 use super::geometry::{Permutation, RowShape};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};
-use pinstripe_member::format::stripe_set::{
+use pinstripe_member::stripe_set::{
     Checksum, Geometry, HEADER_BYTES, Header, LOGICAL_BYTES_MAX, SetKind, Trailer, checksum,
 };
 

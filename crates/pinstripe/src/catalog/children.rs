@@ -9,8 +9,8 @@ use super::intake::{Facts, kind_and_mode};
 use super::search::Series;
 use super::{Catalog, join};
 use pinstripe_base::error::Result;
-use pinstripe_member::format::meta::{FileKind, Time};
-use pinstripe_member::format::tree::is_at_or_below;
+use pinstripe_member::meta::{FileKind, Time};
+use pinstripe_member::tree::is_at_or_below;
 
 /// One version of a path, from its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

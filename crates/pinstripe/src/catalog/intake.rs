@@ -8,9 +8,9 @@ use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::Writer;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::{FileKind, Time};
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::{FileKind, Time};
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 
 /// The head of a series: the base of comparison for the next snapshot of the same host and sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl Intake<'_> {
             if around == path {
                 return Ok(*id);
             }
-            if pinstripe_member::format::tree::is_at_or_below(path, around) {
+            if pinstripe_member::tree::is_at_or_below(path, around) {
                 break;
             }
             self.around.pop();

@@ -13,8 +13,8 @@ use super::{Catalog, join, names};
 use crate::walk::Glob;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::meta::{FileKind, Time};
-use pinstripe_member::format::tree::compare_paths;
+use pinstripe_member::meta::{FileKind, Time};
+use pinstripe_member::tree::compare_paths;
 
 /// Finds that are held to be put in path order.
 const SORTED_MAX: usize = 1 << 17;

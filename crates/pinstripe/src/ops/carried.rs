@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use super::copies::{Copies, ReadAhead};
 use crate::store::{Store, deletion, forgotten, read_small, replace_small};
 use pinstripe_base::error::Result;
-use pinstripe_member::format::label::Encryption;
+use pinstripe_member::label::Encryption;
 use pinstripe_member::{ExtentName, Member, Room};
 
 /// Objects that count under the present table.

@@ -12,8 +12,8 @@ use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 
 /// Options of `cat`.
 pub struct CatOptions<'a> {

@@ -17,7 +17,7 @@ use crate::store::{Store, forgotten, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
 
 /// The number of versions after which the catalog is committed, so that an interrupted filling

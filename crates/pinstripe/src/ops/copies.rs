@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use super::judge::judge;
 use crate::store::{Store, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::label::{Encryption, Format};
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::label::{Encryption, Format};
+use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
 
 /// The copies of one name on the present members.
 pub(super) struct Copies<'a> {

@@ -7,8 +7,8 @@ use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{Difference, TreeDiff};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 
 /// The change of a path from one snapshot to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,10 +12,11 @@ use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::{check_relative, shown_from_root};
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::format::tar::{self, TarEntry};
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::tar;
+use pinstripe_member::tar::TarEntry;
 
 /// Options of `dump`.
 pub struct DumpOptions<'a> {

@@ -10,8 +10,8 @@ use crate::store::{Store, deletion, forgotten, sessions};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, SnapshotId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::session::Work;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::session::Work;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Candidate, KeepReason, Policy, keep_reasons, retention_groups};
 
 /// The choice of snapshots to forget.

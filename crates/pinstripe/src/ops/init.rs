@@ -12,13 +12,13 @@ use pinstripe_base::id::{StoreId, random};
 use pinstripe_base::units::{KIB, MIB};
 use pinstripe_io::disk::physical_disk;
 use pinstripe_io::paths;
-use pinstripe_member::format::key_ring::KeyRing;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{
+use pinstripe_member::key_ring::KeyRing;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{
     Chunker, Encryption, Format, Label, MEMBERS_MAX, MemberRow, MemberState, MemberTable, Padding,
     StoreConfig,
 };
-use pinstripe_member::format::stripe_set::Geometry;
+use pinstripe_member::stripe_set::Geometry;
 use pinstripe_member::{ExtentName, NewMember, Places, Room, SharedMember, is_remote, real};
 use pinstripe_stripe::{Chunking, Codec, NewSlot, RootKey, Voucher};
 

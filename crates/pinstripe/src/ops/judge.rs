@@ -4,10 +4,9 @@ use crate::store::{
     Store, checkpoints, deletion, forgotten, judge_key_object, sessions, snapshots,
 };
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::Label;
-use pinstripe_member::format::scrub::ScrubState;
-use pinstripe_member::format::snapshot;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::label::Label;
+use pinstripe_member::scrub::ScrubState;
+use pinstripe_member::{ExtentName, Room, snapshot};
 
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///

@@ -4,8 +4,8 @@ use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::key_ring::{KeySlot, SlotWay};
-use pinstripe_member::format::label::Encryption;
+use pinstripe_member::key_ring::{KeySlot, SlotWay};
+use pinstripe_member::label::Encryption;
 use pinstripe_stripe::NewSlot;
 
 /// A key slot, without its secrets.

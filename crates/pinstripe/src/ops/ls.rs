@@ -7,7 +7,7 @@ use crate::store::packs::{ChunkReader, PackReader};
 use crate::store::tree::{SEE_WHAT_IS_LOST, TreeReader};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::entry::Entry;
+use pinstripe_member::entry::Entry;
 
 /// Gives every entry at and below `path` to `show`, in path order.
 ///

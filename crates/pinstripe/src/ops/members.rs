@@ -7,7 +7,7 @@ use crate::store::{Store, redundancy};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Monitor, Redundancy};
 use pinstripe_member::Room;
-use pinstripe_member::format::label::MemberState as State;
+use pinstripe_member::label::MemberState as State;
 
 /// One member of the store.
 #[derive(Debug, Clone, serde::Serialize)]

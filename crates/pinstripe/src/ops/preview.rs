@@ -16,9 +16,9 @@ use crate::store::tree::SEE_WHAT_IS_LOST;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::snapshot::Snapshot;
 
 /// The action for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::pool::each;
-use pinstripe_member::format::label::Encryption;
+use pinstripe_member::label::Encryption;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::{ExtentPart, SetReader};
 

@@ -19,9 +19,9 @@ use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::format::tree::is_at_or_below;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::tree::is_at_or_below;
 
 /// Options of a restore.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use crate::store::{Store, deletion};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
 
 /// Names what backups of the same host and sources have in common.
@@ -108,7 +108,7 @@ fn judge(seen: &SeenSnapshot, known: &[Known]) -> Standing {
 mod tests {
     use super::*;
     use pinstripe_base::id::{ChunkId, StoreId};
-    use pinstripe_member::format::snapshot::TreeRoot;
+    use pinstripe_member::snapshot::TreeRoot;
 
     /// A snapshot of these sources with a parent, both by their times; time 0 is no parent.
     fn known(source: &str, time: u8, parent: u8) -> Known {

@@ -5,8 +5,8 @@ use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::snapshot::Snapshot;
 
 /// A snapshot and a path in it, as a command named them.
 pub struct Selected {

@@ -4,7 +4,7 @@ pub use crate::store::snapshots::Known;
 use crate::store::{Store, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 
 /// All snapshots, forgotten ones too, oldest first.
 ///

@@ -15,10 +15,10 @@ use crate::store::{Store, redundancy, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::Room;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::{Count, Distinct, distinct_key};
 
 /// The content of some snapshots together.

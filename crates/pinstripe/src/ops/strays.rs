@@ -19,12 +19,11 @@ use crate::store::{Claim, Store, deletion, read_small, replace_small, sessions, 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::DeletionStep;
-use pinstripe_member::format::label::Encryption;
-use pinstripe_member::format::scrub::ScrubState;
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::DeletionStep;
+use pinstripe_member::label::Encryption;
+use pinstripe_member::scrub::ScrubState;
+use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
 
 /// The rooms of small objects.
 const ROOMS: [Room; 7] = [

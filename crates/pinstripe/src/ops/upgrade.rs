@@ -18,10 +18,10 @@ use super::copies::Copies;
 use crate::store::objects::Quorum;
 use crate::store::{Claim, Store, read_small, replace_small, sessions, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::format::key_ring::KeyRing;
-use pinstripe_member::format::label::Format;
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::envelope::Object;
+use pinstripe_member::key_ring::KeyRing;
+use pinstripe_member::label::Format;
+use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
 
 /// Which way to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

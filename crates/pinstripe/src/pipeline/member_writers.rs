@@ -31,7 +31,7 @@ use crate::store::{Store, attach_or_replace, geometry_over, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::label::StoreConfig;
+use pinstripe_member::label::StoreConfig;
 use pinstripe_member::{ExtentName, Far, SharedMember};
 use pinstripe_stripe::{Abort, Geometry, StripSink};
 

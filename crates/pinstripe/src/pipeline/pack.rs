@@ -14,9 +14,9 @@ use crate::store::page_copies;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
-use pinstripe_member::format::record::{RecordHead, RecordKind};
-use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::record::{RecordHead, RecordKind};
+use pinstripe_member::stripe_set::SetKind;
 use pinstripe_stripe::SetWriter;
 
 /// A record ready to be written into a pack.

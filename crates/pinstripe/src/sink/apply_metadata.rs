@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{magic_path, shown};
-use pinstripe_member::format::meta::{FileKind, Metadata};
+use pinstripe_member::meta::{FileKind, Metadata};
 
 /// The ACL of an entry itself.
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";

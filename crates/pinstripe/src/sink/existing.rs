@@ -11,7 +11,7 @@ use super::apply_metadata::{Handle, Unset};
 use super::{Root, TreeSink};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{check_relative, shown};
-use pinstripe_member::format::meta::{FileKind, Metadata};
+use pinstripe_member::meta::{FileKind, Metadata};
 
 /// Ranges that are copied by reference must begin and end at whole blocks; no file system that can
 /// has longer ones than this.

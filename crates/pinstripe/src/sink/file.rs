@@ -12,7 +12,7 @@ use super::apply_metadata::{Handle, Unset};
 use super::existing::Existing;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::beneath::shown;
-use pinstripe_member::format::meta::Metadata;
+use pinstripe_member::meta::Metadata;
 
 /// A file below the target, written in any order by any number of threads. Holds one descriptor.
 /// Where it may replace another file, it has a temporary name in the same directory until

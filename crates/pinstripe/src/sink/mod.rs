@@ -38,7 +38,7 @@ use rustix::io::Errno;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
-use pinstripe_member::format::meta::{FileKind, Metadata, Time};
+use pinstripe_member::meta::{FileKind, Metadata, Time};
 
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;

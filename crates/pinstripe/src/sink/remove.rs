@@ -19,7 +19,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::{Passage, failure, shown};
 use pinstripe_io::mounts::MountIdentity;
-use pinstripe_member::format::tree::is_at_or_below;
+use pinstripe_member::tree::is_at_or_below;
 
 /// By this file a directory is known as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";

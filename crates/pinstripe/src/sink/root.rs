@@ -14,7 +14,7 @@ use super::Rules;
 use super::apply_metadata::{ACL_DEFAULT, Handle, MetadataWriter};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Passage, Resolver, check_relative, failure, magic_path, shown};
-use pinstripe_member::format::meta::Metadata;
+use pinstripe_member::meta::Metadata;
 
 /// The values that all open files of the target share.
 #[derive(Debug)]

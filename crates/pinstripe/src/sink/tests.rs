@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::apply_metadata::ACL_DEFAULT;
 use super::*;
-use pinstripe_member::format::meta::Time;
+use pinstripe_member::meta::Time;
 
 const BOTH: [Resolver; 2] = [Resolver::Openat2, Resolver::Steps];
 

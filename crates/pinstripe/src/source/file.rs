@@ -10,7 +10,7 @@ use super::xattr::{Xattrs, xattrs_of};
 use super::{no_longer, open_failure};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, shown};
-use pinstripe_member::format::meta::{FileKind, Stat};
+use pinstripe_member::meta::{FileKind, Stat};
 use pinstripe_member::stat_of;
 
 /// From this size on the kernel is asked for its longer sequential read-ahead.

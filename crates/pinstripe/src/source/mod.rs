@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
-use pinstripe_member::format::meta::Stat;
+use pinstripe_member::meta::Stat;
 
 pub use file::SourceFile;
 pub use xattr::{Xattrs, xattrs_at, xattrs_of};

@@ -7,7 +7,7 @@ use rustix::fs::XattrFlags;
 use tempfile::TempDir;
 
 use super::*;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::meta::FileKind;
 
 const BOTH: [Resolver; 2] = [Resolver::Openat2, Resolver::Steps];
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::open_entry;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_io::beneath::{check_relative, magic_path, shown};
-use pinstripe_member::format::meta::XattrList;
+use pinstripe_member::meta::XattrList;
 
 /// The kernel's own limit for a list of names and for one value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
 const MAX_BYTES: usize = 64 << 10;

@@ -10,7 +10,7 @@
 //! true, and this module is not used.
 
 use super::votes::votes_needed;
-use pinstripe_member::format::label::{Label, MemberState, MemberTable, StoreConfig};
+use pinstripe_member::label::{Label, MemberState, MemberTable, StoreConfig};
 
 /// Returns the table that the labels agree on; `named` is the label of the member that was named.
 pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a MemberTable {
@@ -138,9 +138,7 @@ impl<'a> Members<'a> {
 mod tests {
     use super::*;
     use pinstripe_base::id::StoreId;
-    use pinstripe_member::format::label::{
-        Chunker, Encryption, Format, MemberFacts, MemberRow, Padding,
-    };
+    use pinstripe_member::label::{Chunker, Encryption, Format, MemberFacts, MemberRow, Padding};
 
     fn table(generation: u64, numbers: &[u16]) -> MemberTable {
         let row = |&number| MemberRow {

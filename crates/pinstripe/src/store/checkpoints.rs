@@ -12,9 +12,9 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::label::Format;
-use pinstripe_member::format::snapshot::{self, Snapshot};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::label::Format;
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Room, snapshot};
 use pinstripe_stripe::Sealer;
 
 use super::Store;

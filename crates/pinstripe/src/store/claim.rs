@@ -23,9 +23,8 @@ use super::{Quorum, Store, read_small};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
-use pinstripe_member::format::session::{Session, Work};
-use pinstripe_member::process;
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::session::{Session, Work};
+use pinstripe_member::{ExtentName, Room, SharedMember, is_of_an_earlier_boot};
 
 /// The number of times that a claimant checks whether a concurrent one has removed its claim, and
 /// the wait in between: together longer than it takes to put a claim and remove it. The file
@@ -111,7 +110,7 @@ impl Store {
             let process = self.process();
             // One of an earlier boot may be that of a copied machine; it then finds its claim gone.
             if sessions::is_dead(&other, &process)
-                || process::is_of_an_earlier_boot(&other.process, &process)
+                || is_of_an_earlier_boot(&other.process, &process)
             {
                 self.delete_all(name_of(other.id))?;
             } else {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use super::search::read_member_at;
 use super::{OpenOptions, keys_name, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Label, StoreConfig};
-use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Label, StoreConfig};
+use pinstripe_member::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Places, Room};
 
 /// Refuses a store with both kinds of keys; `looked` has the places of its members and their

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::{DeletionStep, GcObject};
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::{DeletionStep, GcObject};
 use pinstripe_member::{ExtentName, Room};
 
 use super::objects::{Belief, Quorum};

@@ -15,9 +15,9 @@ use super::objects::Quorum;
 use super::{Store, deletion, read_small};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::GcObject;
-use pinstripe_member::format::label::MemberTable;
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::GcObject;
+use pinstripe_member::label::MemberTable;
 use pinstripe_member::{ExtentName, Member, Room};
 
 /// Another half of the store, as far as its members were met.

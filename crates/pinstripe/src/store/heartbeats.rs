@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SessionId;
-use pinstripe_member::format::heartbeat::{Heartbeat, count_of, name_of};
-use pinstripe_member::format::session::Session;
+use pinstripe_member::heartbeat::{Heartbeat, count_of, name_of};
+use pinstripe_member::session::Session;
 use pinstripe_member::{ExtentName, Room};
 
 use super::failure_detector::Pulse;

@@ -20,10 +20,10 @@ use std::sync::OnceLock;
 use super::{Store, keys_name, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
-use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
-use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
-use pinstripe_member::format::label::{Encryption, Format};
-use pinstripe_member::format::removed_slot::RemovedSlot;
+use pinstripe_member::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::keys::{GENERATIONS_MAX, Keys};
+use pinstripe_member::label::{Encryption, Format};
+use pinstripe_member::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Member, Room};
 use pinstripe_stripe::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked_error};
 

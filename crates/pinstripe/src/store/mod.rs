@@ -47,11 +47,11 @@ pub use search::read_member;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::envelope::OBJECT_MAX_BYTES;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
-use pinstripe_member::format::session::Process;
-use pinstripe_member::format::stripe_set::{Geometry, MEMBERS_MAX};
+use pinstripe_member::envelope::OBJECT_MAX_BYTES;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Format, MemberRow, MemberState, MemberTable, StoreConfig};
+use pinstripe_member::session::Process;
+use pinstripe_member::stripe_set::{Geometry, MEMBERS_MAX};
 use pinstripe_member::{
     Caps, ExtentName, Glance, Member, Places, Replace, Room, SealedCache, SharedMember, is_remote,
 };
@@ -264,7 +264,7 @@ impl Store {
 
     /// The process that opened it, as recorded in its sessions.
     pub fn process(&self) -> Process {
-        self.options.process.unwrap_or_else(pinstripe_member::process::own)
+        self.options.process.unwrap_or_else(pinstripe_member::own_process)
     }
 
     /// Why a member is absent, and what to do about it.

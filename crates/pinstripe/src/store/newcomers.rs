@@ -11,7 +11,7 @@ use std::sync::MutexGuard;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::ranked::Ranked;
-use pinstripe_member::format::label::{MemberRow, MemberTable};
+use pinstripe_member::label::{MemberRow, MemberTable};
 use pinstripe_member::{SharedMember, of_bytes};
 
 use super::Store;

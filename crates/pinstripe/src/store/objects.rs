@@ -13,8 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::envelope::Object;
+use pinstripe_member::{ExtentName, Room, envelope};
 
 use super::votes::{Votes, votes_needed};
 use super::{Store, read_small};

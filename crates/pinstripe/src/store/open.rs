@@ -19,14 +19,13 @@ use super::{MemberSlot, Store, downgrade, judge_key_object, keys_name, read_smal
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::Names;
 use pinstripe_io::fault::Plan;
-use pinstripe_member::fault::FaultMember;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Label, MemberTable, StoreConfig};
-use pinstripe_member::format::session::Process;
-use pinstripe_member::format::stripe_set::{HEADER_BYTES, Header};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Label, MemberTable, StoreConfig};
+use pinstripe_member::session::Process;
+use pinstripe_member::stripe_set::{HEADER_BYTES, Header};
 use pinstripe_member::{
-    ExtentName, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps, WatchedMember,
-    is_remote, of_bytes, real,
+    ExtentName, FaultMember, Member, Patience, Places, RemoteMembers, Room, SharedMember, Steps,
+    WatchedMember, is_remote, of_bytes, real,
 };
 use pinstripe_stripe::Opener;
 

@@ -17,7 +17,7 @@ pub use span::{FetchedSpan, Reach};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::record::{RecordHead, RecordKind};
+use pinstripe_member::record::{RecordHead, RecordKind};
 use pinstripe_member::{CacheKey, ExtentName, SharedMember};
 use pinstripe_stripe::{Decoder, ReadReport, SetReader};
 

@@ -15,9 +15,7 @@ use super::table::has_left;
 use super::unannounced::Unannounced;
 use super::{MemberSlot, agreement, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::{
-    Format, Label, MemberRow, MemberState, MemberTable, StoreConfig,
-};
+use pinstripe_member::label::{Format, Label, MemberRow, MemberState, MemberTable, StoreConfig};
 use pinstripe_member::{
     ExtentName, Glance, Member, Places, Room, SharedMember, is_remote, of_bytes as path,
 };

@@ -7,10 +7,9 @@
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
-use pinstripe_member::format::gc::{DeletionStep, GcObject};
-use pinstripe_member::format::session::{Process, Session, Work, id_with_heartbeats};
-use pinstripe_member::process;
-use pinstripe_member::{ExtentName, Room, SharedMember};
+use pinstripe_member::gc::{DeletionStep, GcObject};
+use pinstripe_member::session::{Process, Session, Work, id_with_heartbeats};
+use pinstripe_member::{ExtentName, Room, SharedMember, is_of_an_earlier_boot, process_is_gone};
 
 use super::Store;
 use super::objects::{Belief, Quorum, RoomObjects};
@@ -74,7 +73,7 @@ pub fn begin<'a>(
 pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let is_in_the_way = |other: &Session| {
         let is_waited_for = matches!(other.work, Work::Backup | Work::Undelete);
-        let is_gone = process::is_of_an_earlier_boot(&other.process, &own.process);
+        let is_gone = is_of_an_earlier_boot(&other.process, &own.process);
         let is_ours = other.process == own.process;
         !(is_gone || is_ours || own.work == Work::Collect && is_waited_for)
     };
@@ -232,7 +231,7 @@ pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
 
 /// Whether a session's process surely runs no more.
 pub(crate) fn is_dead(session: &Session, own: &Process) -> bool {
-    process::is_gone(&session.process, own)
+    process_is_gone(&session.process, own)
 }
 
 /// Ends a session from outside, regardless of its process: its commit object can no longer be put.

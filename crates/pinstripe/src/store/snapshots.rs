@@ -3,9 +3,9 @@
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SnapshotId, find_by_name};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::gc::{DeletionStep, GcObject};
-use pinstripe_member::format::label::Encryption;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::gc::{DeletionStep, GcObject};
+use pinstripe_member::label::Encryption;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room, SharedMember};
 
 use super::objects::Quorum;

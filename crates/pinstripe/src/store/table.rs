@@ -15,7 +15,7 @@ use std::path::Path;
 
 use super::{Claim, MemberSlot, Store, read_small, replace_small};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::{
+use pinstripe_member::label::{
     Encryption, Format, Label, MemberFacts, MemberRow, MemberState, MemberTable,
 };
 use pinstripe_member::{ExtentName, NewMember, Room, SharedMember, is_remote, real};

@@ -12,10 +12,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::Reader;
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::{Content, Entry, PageWriter, decode_page};
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_member::format::tree::{
+use pinstripe_member::entry::{Content, Entry, PageWriter, decode_page};
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::TreeRoot;
+use pinstripe_member::tree::{
     Child, HEIGHT_MAX, NODE_MAX_CHILDREN, PAGE_MAX_BYTES, PageEnds, compare_paths, decode_node,
     encode_node, ends_node, is_at_or_below,
 };
@@ -265,7 +265,7 @@ impl<'a> TreeReader<'a> {
     pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
         let bytes = self.chunks.read(id)?;
         let mut reader = Reader::new(&bytes, "content list");
-        let chunks = pinstripe_member::format::entry::read_chunks(&mut reader)?;
+        let chunks = pinstripe_member::entry::read_chunks(&mut reader)?;
         reader.finish()?;
         Ok(chunks)
     }

@@ -12,7 +12,7 @@ use super::{Claim, Store, has_room};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::SharedMember;
-use pinstripe_member::format::label::{Label, MemberState, MemberTable};
+use pinstripe_member::label::{Label, MemberState, MemberTable};
 
 /// The numbers.
 pub(super) struct Unannounced(RankedMutex<BTreeSet<usize>>);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pinstripe_base::error::Error;
-use pinstripe_member::format::meta::Stat;
+use pinstripe_member::meta::Stat;
 
 /// Memory of one entry without its path.
 pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();

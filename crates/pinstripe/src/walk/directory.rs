@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::stat::from_statx;
 use pinstripe_io::descriptors::patiently;
-use pinstripe_member::format::meta::Stat;
+use pinstripe_member::meta::Stat;
 
 /// Bytes that one getdents64 call may fill: about a thousand names.
 const LISTING_BYTES: usize = 32 * 1024;

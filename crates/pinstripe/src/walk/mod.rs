@@ -53,7 +53,7 @@ use named::Named;
 use pinstripe_base::error::{self, Error, Result};
 use pinstripe_base::sync::{lock, wait};
 use pinstripe_io::descriptors;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::meta::FileKind;
 use scan::{Plan, Scanner, Step, Task};
 
 /// A batch ends with the run that fills it to this many items.

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
+use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
 /// The named paths of one walk.
 #[derive(Debug, Default)]

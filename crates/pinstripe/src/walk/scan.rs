@@ -21,7 +21,7 @@ use super::exclude::{Exclude, Verdict};
 use super::frontier;
 use super::named::{Lead, Named};
 use pinstripe_base::error::{self, Error};
-use pinstripe_member::format::meta::{FileKind, Stat};
+use pinstripe_member::meta::{FileKind, Stat};
 
 /// A slice is as many names as make about this many bytes of entries, within the bounds below.
 const SLICE_BYTES: usize = 256 * 1024;

@@ -5,7 +5,7 @@
 
 use rustix::fs::{Statx, StatxTimestamp, makedev};
 
-use pinstripe_member::format::meta::{FileKind, Stat, Time};
+use pinstripe_member::meta::{FileKind, Stat, Time};
 
 /// Takes over the kernel's answer; `None` for a type that Linux does not have today.
 pub(super) fn from_statx(statx: &Statx) -> Option<Stat> {

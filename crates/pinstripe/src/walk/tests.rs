@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::directory::Directory;
 use super::*;
 use pinstripe_base::error::Kind as ErrorKind;
-use pinstripe_member::format::meta::{FileKind, Stat, Time};
+use pinstripe_member::meta::{FileKind, Stat, Time};
 
 /// What a walk said, owned: entries and troubles in the order of the stream.
 #[derive(Debug, Default, PartialEq)]

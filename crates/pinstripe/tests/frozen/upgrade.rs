@@ -9,11 +9,9 @@ use pinstripe::ops::upgrade::{self, Direction};
 use pinstripe::store::objects::Quorum;
 use pinstripe::store::{OpenOptions, Store, sessions};
 use pinstripe_base::error::Kind;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::label::{Format, Label};
-use pinstripe_member::format::session::{Process, Session, Work};
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::label::{Format, Label};
+use pinstripe_member::session::{Process, Session, Work};
+use pinstripe_member::{ExtentName, PowerCut, Room, Steps, envelope};
 
 use super::{FROZEN, Frozen, copy, credentials, open, read, testdata};
 
@@ -33,7 +31,7 @@ fn thawed(name: &str) -> (tempfile::TempDir, PathBuf) {
 
 /// As a process that all others take for dead, as it is once it was cut off.
 fn open_with(place: &Path, steps: Arc<dyn Steps>) -> pinstripe_base::error::Result<Store> {
-    let own = pinstripe_member::process::own();
+    let own = pinstripe_member::own_process();
     let process = Some(Process { started_ticks: own.started_ticks + 1, ..own });
     let options = OpenOptions { steps: Some(steps), process, ..OpenOptions::default() };
     let mut store = Store::open_with(&place.join("m0"), options)?;
@@ -158,7 +156,7 @@ fn an_upgrade_waits_for_writers_and_for_members() {
         work,
         commit: [2; 16],
         parents: Vec::new(),
-        process: Process { machine: [1; 16], ..pinstripe_member::process::own() },
+        process: Process { machine: [1; 16], ..pinstripe_member::own_process() },
     };
     let name = sessions::name_of(session.id);
     other.put_all(name, &session.encode(), Quorum::Backup).unwrap();

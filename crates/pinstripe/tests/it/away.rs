@@ -12,7 +12,7 @@ use pinstripe::pipeline::restore::Reuse;
 use pinstripe::store::Store;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::{Member, Room, directory::DirectoryMember};
+use pinstripe_member::{DirectoryMember, Member, Room};
 
 use crate::look::look;
 use crate::support::{Ledger, Site, assert_whole, backup, check, limits, noise, small_tree};

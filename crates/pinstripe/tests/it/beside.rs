@@ -11,7 +11,7 @@ use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::sessions::{self, OpenSession};
 use pinstripe::store::{Claim, Store};
 use pinstripe_base::error::{Kind, Result};
-use pinstripe_member::format::session::Work;
+use pinstripe_member::session::Work;
 
 use crate::support::{Ledger, NoWait, Site, backup, check, limits, new_slot, small_tree};
 

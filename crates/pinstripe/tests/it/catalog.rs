@@ -15,10 +15,10 @@ use pinstripe::walk::Glob;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::session::Work;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::session::Work;
+use pinstripe_member::snapshot::Snapshot;
 
 use crate::support::{Ledger, Site, noise};
 

@@ -11,8 +11,8 @@ use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::Room;
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_stripe::Cutter;
 
 use crate::look::look;

@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pinstripe::ops;
 use pinstripe::store::{Store, read_small};
 use pinstripe_base::error::Kind;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room, SharedMember, Steps};
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, PowerCut, Room, SharedMember, Steps};
 use pinstripe_stripe::SetReader;
 
 use crate::look::{Tree, look};

@@ -14,8 +14,8 @@ use pinstripe::ops::{forget, gc, member, scrub};
 use pinstripe::store::index::{Index, read_pack_index};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::id::{Names, SetId};
-use pinstripe_member::format::record::RecordKind;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::record::RecordKind;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
 use pinstripe_stripe::Permutation;
 
@@ -135,11 +135,11 @@ impl Bench {
     /// A backup stores a new file and dies when its first index run would get a name; returns the
     /// packs that it leaves whole.
     fn die_before_the_index(&self) -> Vec<SetId> {
-        let own = pinstripe_member::process::own();
+        let own = pinstripe_member::own_process();
         let started_ticks = own.started_ticks + 1;
         let options = OpenOptions {
             steps: Some(DiesInSealing::after_one(&[])),
-            process: Some(pinstripe_member::format::session::Process { started_ticks, ..own }),
+            process: Some(pinstripe_member::session::Process { started_ticks, ..own }),
             ..OpenOptions::default()
         };
         let mut store = Store::open_with(&self.site.members[0], options).unwrap();
@@ -194,9 +194,8 @@ fn a_merge_that_dies_in_sealing_costs_no_run() {
         bench.save();
     }
     bench.thin_out();
-    let own = pinstripe_member::process::own();
-    let dead =
-        pinstripe_member::format::session::Process { started_ticks: own.started_ticks + 1, ..own };
+    let own = pinstripe_member::own_process();
+    let dead = pinstripe_member::session::Process { started_ticks: own.started_ticks + 1, ..own };
     let options = OpenOptions {
         steps: Some(DiesInSealing::after_one(&[Room::Packs, Room::Snapshots])),
         process: Some(dead),

@@ -10,7 +10,7 @@ use pinstripe::store::index::Index;
 use pinstripe::store::redundancy::redundancy;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{DirectoryMember, ExtentName, Member, Room};
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};
 

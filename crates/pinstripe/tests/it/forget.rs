@@ -4,10 +4,10 @@ use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists};
-use pinstripe_member::format::session::Work;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
+use pinstripe_member::session::Work;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::{KeepReason, Policy};
 

@@ -15,11 +15,10 @@ use pinstripe::store::packs::{ChunkReader, PackReader};
 use pinstripe::store::tree::TreeReader;
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::Kind;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::entry::Content;
-use pinstripe_member::format::session::Work;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
+use pinstripe_member::entry::Content;
+use pinstripe_member::session::Work;
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::{DiskStep, ExtentName, PowerCut, Room, Steps};
 use pinstripe_testing::every;
 
 use crate::look::{Tree, look};

@@ -11,7 +11,7 @@ use pinstripe::ops::{self, gc};
 use pinstripe::store::{OpenOptions, Store};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room, Steps};
 
 use crate::gc::forget_one;

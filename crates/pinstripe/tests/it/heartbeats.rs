@@ -13,10 +13,9 @@ use pinstripe::store::objects::Quorum;
 use pinstripe::store::{Store, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::heartbeat::Heartbeat;
-use pinstripe_member::format::session::{Session, Work};
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::heartbeat::Heartbeat;
+use pinstripe_member::session::{Session, Work};
+use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
 
 use crate::gc::{forget_one, gate, names, options, silent_session, three};
 use crate::look::look;

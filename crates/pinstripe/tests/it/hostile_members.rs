@@ -13,18 +13,17 @@ use pinstripe::ops::{self, gc, scrub};
 use pinstripe::store::{Store, index};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe_base::random::splitmix64;
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists};
-use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Format, Label, StoreConfig};
-use pinstripe_member::format::removed_slot::RemovedSlot;
-use pinstripe_member::format::scrub::ScrubState;
-use pinstripe_member::format::session::{Process, Session, Work};
-use pinstripe_member::format::snapshot::{self, Snapshot, SnapshotContent};
-use pinstripe_member::format::stripe_set::{FOOTER_BYTES, Footer, Trailer};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::{DeletionStep, GcObject, Lists};
+use pinstripe_member::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Format, Label, StoreConfig};
+use pinstripe_member::removed_slot::RemovedSlot;
+use pinstripe_member::scrub::ScrubState;
+use pinstripe_member::session::{Process, Session, Work};
+use pinstripe_member::snapshot::{Snapshot, SnapshotContent};
+use pinstripe_member::stripe_set::{FOOTER_BYTES, Footer, Trailer};
+use pinstripe_member::{ExtentName, Room, envelope, snapshot};
 use pinstripe_stripe::{Credential, NewSlot, RootKey, Voucher};
 
 use crate::look::{Tree, look};
@@ -251,7 +250,7 @@ fn step(world: &World, step: DeletionStep) -> GcObject {
 
 /// A process of this machine that surely runs no more.
 fn dead_process() -> Process {
-    let own = pinstripe_member::process::own();
+    let own = pinstripe_member::own_process();
     Process { started_ticks: own.started_ticks + 1, ..own }
 }
 

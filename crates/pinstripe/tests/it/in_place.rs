@@ -13,7 +13,7 @@ use pinstripe::sink::{Rules, TreeSink};
 use pinstripe::walk::Exclude;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::meta::{FileKind, Metadata, Time};
+use pinstripe_member::meta::{FileKind, Metadata, Time};
 use pinstripe_testing::{is_root, skipped};
 use proptest::prelude::*;
 

@@ -12,10 +12,10 @@ use pinstripe::store::{Store, index};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::RecordKind;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::RecordKind;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::SetReader;
 

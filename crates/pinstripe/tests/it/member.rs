@@ -10,11 +10,10 @@ use pinstripe::ops::member::{self, Added, Rebalanced, RemoveOutcome, Replaced};
 use pinstripe::store::{Store, index};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SetId;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::label::MemberState;
-use pinstripe_member::format::record::RecordKind;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::label::MemberState;
+use pinstripe_member::record::RecordKind;
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
 use pinstripe_testing::every;
 
 use crate::look::{Tree, look};

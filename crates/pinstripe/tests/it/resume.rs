@@ -11,9 +11,8 @@ use pinstripe::ops::backup::{self, BackupOptions, Interval};
 use pinstripe::store::{Store, checkpoints};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::{DiskStep, ExtentName, Room, Steps};
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::{DiskStep, ExtentName, PowerCut, Room, Steps};
 use pinstripe_testing::every;
 
 use crate::look::look;

@@ -8,8 +8,8 @@ use pinstripe::ops::{self, gc, scrub};
 use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::{Kind, Result};
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::envelope::Object;
+use pinstripe_member::{ExtentName, Room, envelope};
 use pinstripe_stripe::{Credential, NewSlot};
 
 use crate::look::look;

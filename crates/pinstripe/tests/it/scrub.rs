@@ -10,10 +10,9 @@ use pinstripe::ops::scrub::{self, Budget, Fate, Finding, ScrubOutcome};
 use pinstripe::store::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::format::stripe_set::HEADER_BYTES;
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::stripe_set::HEADER_BYTES;
+use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
 
 use crate::look::{Tree, look};
 use crate::support::{

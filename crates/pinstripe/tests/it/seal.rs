@@ -11,10 +11,9 @@ use pinstripe::store::index::SealedPack;
 use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, hex};
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::format::key_ring::{KdfCosts, KeySlot, SlotWay};
-use pinstripe_member::format::label::{Chunker, Encryption, Label, Padding};
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::key_ring::{KdfCosts, KeySlot, SlotWay};
+use pinstripe_member::label::{Chunker, Encryption, Label, Padding};
+use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
 use pinstripe_stripe::{Credential, NewSlot, Sealer, StripSink, padded_bytes};
 
 use crate::look::look;
@@ -408,7 +407,7 @@ fn change_labels(site: &Site, members: &[usize], change: impl Fn(&mut Label)) {
 fn put_plain_keys(site: &Site, members: &[usize]) {
     let store = Label::decode(&fs::read(site.members[0].join(ExtentName::Label.path())).unwrap());
     let store = store.unwrap().config.store;
-    let keys = pinstripe_member::format::keys::Keys::generate(store).unwrap().encode();
+    let keys = pinstripe_member::keys::Keys::generate(store).unwrap().encode();
     for &member in members {
         fs::write(site.members[member].join("keys").join(store.to_string()), &keys).unwrap();
     }
@@ -419,7 +418,7 @@ fn remove_sealed_keys(site: &Site, members: &[usize]) {
         for file in fs::read_dir(site.members[member].join("keys")).unwrap() {
             let file = file.unwrap().path();
             let bytes = fs::read(&file).unwrap();
-            if pinstripe_member::format::keys::Keys::decode(&bytes).is_err() {
+            if pinstripe_member::keys::Keys::decode(&bytes).is_err() {
                 fs::remove_file(file).unwrap();
             }
         }
@@ -692,7 +691,7 @@ fn init(
     site.init_sealed(0, "4K", seal, Arc::new(NoWait))
 }
 
-fn records_of(site: &Site) -> Vec<pinstripe_member::format::pack_index::IndexedRecord> {
+fn records_of(site: &Site) -> Vec<pinstripe_member::pack_index::IndexedRecord> {
     fs::write(site.source().join("noise"), noise(3, 300_000)).unwrap();
     site.save();
     let store = site.store();

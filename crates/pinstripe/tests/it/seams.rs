@@ -8,8 +8,7 @@ use std::sync::Arc;
 use pinstripe::store::Store;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::fault::{Operation, Plan};
-use pinstripe_member::SharedMember;
-use pinstripe_member::fault::FaultMember;
+use pinstripe_member::{FaultMember, SharedMember};
 use pinstripe_testing::skipped;
 
 use crate::look::stamps;

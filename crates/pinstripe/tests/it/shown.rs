@@ -10,9 +10,9 @@ use pinstripe_base::error::Kind;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, Node, ROOT};
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::ChunkRow;
 
 use crate::hostile::{Forge, entry, symlink};
 use crate::support::Site;

@@ -15,8 +15,8 @@ use pinstripe::pipeline::limits::LARGE_BYTES;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::{open_beneath, parent_beneath};
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 use pinstripe_member::{DiskStep, Steps};
 use pinstripe_testing::{is_root, skipped};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -495,8 +495,8 @@ fn a_name_is_not_linked_to_the_file_that_its_first_name_failed_to_replace() {
 }
 
 fn unstored(path: &[u8], bytes: u32) -> Entry {
-    use pinstripe_member::format::entry::Content;
-    use pinstripe_member::format::record::ChunkRow;
+    use pinstripe_member::entry::Content;
+    use pinstripe_member::record::ChunkRow;
     let row = ChunkRow { id: pinstripe_base::id::ChunkId([9; 32]), raw_bytes: bytes };
     let content = Content::Chunks(vec![row]);
     Entry { size: bytes.into(), content, ..entry(path, FileKind::File) }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pinstripe::ops;
 use pinstripe::store::index;
 use pinstripe_base::error::Kind;
-use pinstripe_member::format::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
+use pinstripe_member::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
 use pinstripe_member::{ExtentName, Room};
 
 use crate::look::look;

@@ -13,9 +13,9 @@ use pinstripe::ops::mount::SnapshotTree;
 use pinstripe_base::error::Kind;
 use pinstripe_base::sync::wait_readable;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, Node, ROOT};
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::snapshot::Snapshot;
 
 use crate::hostile::{Forge, entry};
 use crate::shown::{list, shown, shown_with};

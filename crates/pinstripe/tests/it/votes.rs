@@ -13,7 +13,7 @@ use pinstripe::store::failure_detector::FailureDetector;
 use pinstripe::store::{OpenOptions, Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::label::Label;
+use pinstripe_member::label::Label;
 use pinstripe_member::{ExtentName, Room};
 use proptest::prelude::*;
 

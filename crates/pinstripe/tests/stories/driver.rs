@@ -10,7 +10,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe_base::clock;
-use pinstripe_member::format::meta::{self, Stat, Time};
+use pinstripe_member::meta;
+use pinstripe_member::meta::{Stat, Time};
 use tempfile::TempDir;
 
 use crate::calls;

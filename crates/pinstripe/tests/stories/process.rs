@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use pinstripe_member::Steps;
-use pinstripe_member::format::session::Process;
+use pinstripe_member::session::Process;
 use rustix::process::{Pid, test_kill_process};
 
 use pinstripe_schedule::calls::aside;
@@ -93,7 +93,7 @@ impl Life {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
             let fields = stat.rsplit_once(')').unwrap().1;
             let started_ticks = fields.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
-            let own = pinstripe_member::process::own();
+            let own = pinstripe_member::own_process();
             let process = Process { pid: pid as u32, started_ticks, ..own };
             Life { process, end: Some(end), thread: Some(thread) }
         })
@@ -122,7 +122,7 @@ impl Drop for Life {
 /// A process that surely runs no more, each time another one.
 fn dead() -> Process {
     static DEAD: AtomicU64 = AtomicU64::new(1);
-    let own = pinstripe_member::process::own();
+    let own = pinstripe_member::own_process();
     let started_ticks = own.started_ticks + DEAD.fetch_add(1, Ordering::Relaxed);
     Process { started_ticks, ..own }
 }

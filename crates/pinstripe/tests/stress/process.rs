@@ -78,7 +78,7 @@ impl Life {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields = stat.rsplit_once(')').unwrap().1;
         let started_ticks = fields.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
-        Process { pid, started_ticks, ..pinstripe_member::process::own() }
+        Process { pid, started_ticks, ..pinstripe_member::own_process() }
     }
 }
 

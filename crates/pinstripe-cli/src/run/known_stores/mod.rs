@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use pinstripe::store::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::label::Encryption;
 use pinstripe_member::is_remote;
+use pinstripe_member::label::Encryption;
 
 use self::record::StoredPath;
 pub use self::record::{KnownSnapshot, KnownStore};

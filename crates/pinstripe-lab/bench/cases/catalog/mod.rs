@@ -130,7 +130,7 @@ fn commit_stream(
     store: &Store,
     index: &Index<'_>,
     monitor: &Monitor,
-    fill: &mut dyn FnMut(&mut pinstripe_member::format::entry::Entry) -> bool,
+    fill: &mut dyn FnMut(&mut pinstripe_member::entry::Entry) -> bool,
     host: &str,
     source: usize,
     day: i64,

@@ -8,8 +8,8 @@ use pinstripe::store::index::Index;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
 use pinstripe_lab::{Align, Cell, Table};
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::{FileKind, Time};
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::{FileKind, Time};
 use pinstripe_stats::Summary;
 
 use super::{Filled, commit_stream, new_store, said};

@@ -9,7 +9,7 @@ use crate::outputs::log::Sets;
 use crate::outputs::resume::LogProgress;
 use pinstripe_base::error::Result;
 use pinstripe_io::lane::Lane;
-use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_member::stripe_set::SetKind;
 use pinstripe_stripe::{SetWriter, StripSink};
 
 /// Takes units from a queue and stripes them over all outputs.

@@ -11,8 +11,8 @@ use crate::store::{Store, checkpoints, snapshots};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::meta::Time;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::meta::Time;
+use pinstripe_member::snapshot::Snapshot;
 
 /// Interrupted backups that are asked at most: each was begun before the one before it ended.
 const BEGUN_MAX: usize = 8;

@@ -29,7 +29,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 
 /// Options of a backup.
 pub struct BackupOptions {

@@ -13,8 +13,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::beneath::shown_from_root;
 use pinstripe_io::paths;
-use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
 use pinstripe_member::is_remote;
+use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
 /// The space of sources in a snapshot object, which every member has completely.
 const SOURCES_MAX_BYTES: usize = 8 << 20;

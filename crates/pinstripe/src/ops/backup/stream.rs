@@ -12,9 +12,9 @@ use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::{FileKind, Metadata, Time};
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::{FileKind, Metadata, Time};
+use pinstripe_member::snapshot::Snapshot;
 
 /// The longest name that file systems have.
 const NAME_MAX_BYTES: usize = 255;

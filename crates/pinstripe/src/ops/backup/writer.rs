@@ -9,7 +9,7 @@ use crate::store::{Store, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::session::Work;
+use pinstripe_member::session::Work;
 use pinstripe_member::{Glance, Room};
 
 /// The number of parents tried when the chosen one was just forgotten.

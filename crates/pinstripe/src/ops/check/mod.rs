@@ -28,7 +28,7 @@ use crate::store::{Store, attach_or_replace, read_small, redundancy, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::label::Encryption;
+use pinstripe_member::label::Encryption;
 use pinstripe_member::{ExtentName, Glance, Room, SharedMember};
 
 /// Options of a check.

@@ -9,7 +9,7 @@ use crate::store::Store;
 use crate::store::packs::{FetchedRecord, PackReader};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_stripe::Decoder;
 
 /// The records of one pack, and how far they are decoded.

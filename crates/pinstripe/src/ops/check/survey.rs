@@ -9,9 +9,9 @@ use crate::store::packs::ChunkReader;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::Reader;
-use pinstripe_member::format::entry::{Content, decode_page, read_chunks};
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::format::tree::decode_node;
+use pinstripe_member::entry::{Content, decode_page, read_chunks};
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::tree::decode_node;
 
 /// Chunks asked for at once: 32 MiB of ids.
 const BATCH_CHUNKS: usize = 1 << 20;

@@ -5,7 +5,7 @@ use crate::ops::{init, repair};
 use pinstripe_base::id::SetId;
 use pinstripe_io::fault::Plan;
 use pinstripe_member::Replace;
-use pinstripe_member::format::stripe_set::{Geometry, SetKind};
+use pinstripe_member::stripe_set::{Geometry, SetKind};
 use pinstripe_stripe::{SetWriter, StripSink};
 
 /// Keeps the extents of the members that exist.

@@ -12,9 +12,9 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::wire::Reader;
 use pinstripe_io::beneath::shown;
-use pinstripe_member::format::entry::{Content, Entry, decode_page, read_chunks};
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
-use pinstripe_member::format::tree::{Child, decode_node};
+use pinstripe_member::entry::{Content, Entry, decode_page, read_chunks};
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::tree::{Child, decode_node};
 
 /// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
 pub(super) struct Trees<'a> {

@@ -4,7 +4,7 @@ use crate::store::objects::Quorum;
 use crate::store::{Store, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SessionId;
-use pinstripe_member::format::session::Session;
+use pinstripe_member::session::Session;
 
 /// Returns all sessions. Removes session objects that no process can continue and that appeared since
 /// this gc began.

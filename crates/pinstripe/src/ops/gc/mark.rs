@@ -20,8 +20,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::pool::each;
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::TreeRoot;
 
 /// Content chunks looked up together: 8 MiB of ids.
 const BATCH_IDS: usize = 256 << 10;

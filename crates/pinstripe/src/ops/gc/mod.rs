@@ -36,8 +36,8 @@ use crate::store::failure_detector::FailureDetector;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, CondemnationId, SetId};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::gc::{DeletionStep, Lists, reaping_name};
-use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::gc::{DeletionStep, Lists, reaping_name};
+use pinstripe_member::session::{Session, Work};
 use pinstripe_member::{ExtentName, Room};
 
 use crate::store::objects::Quorum;

@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::Room;
-use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::snapshot::TreeRoot;
 
 /// The names of all snapshots that exist or existed: a backup whose name is among them is finished,
 /// or cannot finish any more.

@@ -14,10 +14,9 @@ use crate::store::{Store, checkpoints, deletion, forgotten, heartbeats, sessions
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId, find_by_name};
 use pinstripe_io::pool::each;
-use pinstripe_member::format::gc::{DeletionStep, Lists};
-use pinstripe_member::format::session::{Session, Work};
-use pinstripe_member::process;
-use pinstripe_member::{ExtentName, SharedMember};
+use pinstripe_member::gc::{DeletionStep, Lists};
+use pinstripe_member::session::{Session, Work};
+use pinstripe_member::{ExtentName, SharedMember, is_of_an_earlier_boot};
 
 /// Settles the remains of dead gcs. Returns the condemnations that were carried out before.
 ///
@@ -206,7 +205,7 @@ pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
 fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
     let own = store.process();
     for session in all_sessions(store)? {
-        let is_old = process::is_of_an_earlier_boot(&session.process, &own);
+        let is_old = is_of_an_earlier_boot(&session.process, &own);
         if is_old && store.absent().next().is_none() {
             match sessions::fence(store, &session) {
                 // It ended before it died, or another process ends it now.

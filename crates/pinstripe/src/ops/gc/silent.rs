@@ -8,7 +8,7 @@
 use super::Collector;
 use crate::store::{heartbeats, sessions};
 use pinstripe_base::error::{Kind, Result};
-use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::session::{Session, Work};
 
 /// Looks for heartbeats of the others that may be running, and ends the sessions of those that the
 /// detector takes for dead. Returns how many were ended.

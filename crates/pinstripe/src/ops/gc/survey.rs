@@ -13,7 +13,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SessionId, SetId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::Room;
-use pinstripe_member::format::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
+use pinstripe_member::gc::{Lists, PACKS_MAX, SNAPSHOTS_MAX};
 
 /// Which packs go.
 pub(super) enum PackSelection {

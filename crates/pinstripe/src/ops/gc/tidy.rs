@@ -13,8 +13,8 @@ use crate::store::index::{Index, drop_superseded, sets_spoken_of};
 use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SetId, SnapshotId};
-use pinstripe_member::format::forgotten::Mark;
-use pinstripe_member::format::gc::Lists;
+use pinstripe_member::forgotten::Mark;
+use pinstripe_member::gc::Lists;
 use pinstripe_member::{ExtentName, Room};
 
 /// Times that merging is tried while other writers are first.

@@ -10,7 +10,7 @@ use crate::store::objects::Quorum;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
-use pinstripe_member::format::session::Session;
+use pinstripe_member::session::Session;
 
 /// The interval at which a gc that waits lists heartbeats: no call wakes it when none comes.
 const LOOKS_EVERY: Duration = Duration::from_secs(30);

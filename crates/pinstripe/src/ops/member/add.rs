@@ -8,7 +8,7 @@ use super::set_state;
 use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::label::{MEMBERS_MAX, MemberState};
+use pinstripe_member::label::{MEMBERS_MAX, MemberState};
 
 /// The new member.
 #[derive(Debug, Clone, serde::Serialize)]

@@ -27,7 +27,7 @@ pub use replace::{Replaced, replace};
 use crate::store::index::geometry_of;
 use crate::store::{Claim, Store};
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::label::MemberState;
+use pinstripe_member::label::MemberState;
 use pinstripe_member::{ExtentName, Room};
 use plan::{SetPlacement, Takers};
 

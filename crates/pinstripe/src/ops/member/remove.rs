@@ -12,7 +12,7 @@ use crate::store::{Claim, Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::label::MemberState;
+use pinstripe_member::label::MemberState;
 use pinstripe_member::{ExtentName, Room};
 
 /// The number of further listings of the member for extents that others put there meanwhile.

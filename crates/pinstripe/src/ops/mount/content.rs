@@ -14,9 +14,9 @@ use crate::pipeline::stream::{DecodedRecords, decoded_bytes};
 use crate::store::index::{Index, Place};
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace, missing_chunk, wrong_place};
 use pinstripe_base::error::{Error, Result};
-use pinstripe_member::format::entry::{Content as EntryContent, Entry};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::{Content as EntryContent, Entry};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::record::ChunkRow;
 
 /// Bytes of a file that are planned at once.
 const PLANNED_BYTES: u64 = 1 << 20;

@@ -12,9 +12,9 @@ use super::{SnapshotTree, gone};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_io::file_tree::{Node, TakeEntry};
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::snapshot::TreeRoot;
+use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
 /// Lost pages in a row that are passed over.
 const LOST_PAGES: usize = 4096;

@@ -39,8 +39,8 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{Wake, lock, read, write};
 use pinstripe_io::file_tree::{FileTree, Node, ROOT, TakeEntry};
 use pinstripe_member::Room;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::snapshot::TreeRoot;
 
 pub use status::MemberMeters;
 pub use top::NameOfTime;

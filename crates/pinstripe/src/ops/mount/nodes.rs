@@ -7,8 +7,8 @@ use super::{SnapshotTree, gone};
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_io::file_tree::Node;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 
 impl SnapshotTree {
     pub(super) fn node_of(&self, ordinal: u64, found: &Found) -> Option<Node> {

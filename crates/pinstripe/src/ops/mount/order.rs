@@ -6,8 +6,8 @@
 
 use super::SnapshotTree;
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::snapshot::TreeRoot;
 use std::ops::Range;
 
 /// Files in the order of the tree that were read one after the other, until the next ones are

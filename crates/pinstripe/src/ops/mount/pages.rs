@@ -15,12 +15,10 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
 use pinstripe_base::weighted_cache::WeightedCache;
 use pinstripe_base::wire::Reader;
-use pinstripe_member::format::entry::{Entry, decode_page, read_chunks};
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_member::format::tree::{
-    Child, HEIGHT_MAX, compare_paths, decode_node, is_at_or_below,
-};
+use pinstripe_member::entry::{Entry, decode_page, read_chunks};
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::TreeRoot;
+use pinstripe_member::tree::{Child, HEIGHT_MAX, compare_paths, decode_node, is_at_or_below};
 
 /// Bytes of memory for each entry of a decoded page, in addition to its path and its chunks.
 const ENTRY_BYTES: usize = 250;
@@ -244,10 +242,8 @@ fn memory_of(decoded: &Decoded) -> usize {
 
 fn memory_of_entry(entry: &Entry) -> usize {
     let chunks = match &entry.content {
-        pinstripe_member::format::entry::Content::Chunks(rows) => {
-            rows.len() * size_of::<ChunkRow>()
-        }
-        pinstripe_member::format::entry::Content::Lists(lists) => lists.len() * 48,
+        pinstripe_member::entry::Content::Chunks(rows) => rows.len() * size_of::<ChunkRow>(),
+        pinstripe_member::entry::Content::Lists(lists) => lists.len() * 48,
     };
     let xattrs: usize =
         entry.meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();

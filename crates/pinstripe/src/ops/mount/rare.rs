@@ -12,8 +12,8 @@ use super::SnapshotTree;
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::meta::{ACL_PREFIX, LABEL};
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::meta::{ACL_PREFIX, LABEL};
+use pinstripe_member::snapshot::Snapshot;
 
 /// Pages that are remembered as scanned: beyond this number, pages are scanned again.
 const PAGES: usize = 1 << 18;

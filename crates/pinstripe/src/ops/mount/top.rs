@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::inode::{Inode, ORDINALS};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_io::file_tree::ROOT;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 
 /// Makes the name of a snapshot from the second in which it began.
 pub type NameOfTime = fn(i64) -> String;

@@ -5,7 +5,7 @@ use super::sets::Item;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::scrub::{ScrubShare, ScrubState};
+use pinstripe_member::scrub::{ScrubShare, ScrubState};
 use pinstripe_member::{ExtentName, Room};
 
 /// Returns the newest state, with later verifications from other states. A state without any intact

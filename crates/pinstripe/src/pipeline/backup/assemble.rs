@@ -19,9 +19,9 @@ use crate::store::tree::TreeWriter;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
-use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::record::{ChunkRow, RecordKind};
+use pinstripe_member::snapshot::TreeRoot;
 
 /// The results of one job so far.
 #[derive(Default)]

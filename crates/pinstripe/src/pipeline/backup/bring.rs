@@ -28,8 +28,8 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown_from_root;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::record::{ChunkRow, RecordKind};
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_stripe::Abort;
 
 /// The two halves of a transfer.

@@ -24,7 +24,7 @@ use crate::pipeline::pack::{SealTicket, ToPacker};
 use pinstripe_base::error::Result;
 use pinstripe_base::sync::lock;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::snapshot::TreeRoot;
+use pinstripe_member::snapshot::TreeRoot;
 use pinstripe_stripe::Abort;
 
 /// The rounds in which one packer is asked to make durable what it was fed. Every thread that feeds

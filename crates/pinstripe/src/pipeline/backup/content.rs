@@ -5,9 +5,9 @@
 use super::record::RecordBuilder;
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::Writer;
-use pinstripe_member::format::entry::{Content, ListRow, write_chunks};
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::tree::{LIST_MAX_ROWS, ends_list};
+use pinstripe_member::entry::{Content, ListRow, write_chunks};
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::tree::{LIST_MAX_ROWS, ends_list};
 
 /// Rows of one file, in order.
 #[derive(Default)]

@@ -12,8 +12,8 @@ use super::shared::Reading;
 use crate::pipeline::limits::{JOB_BYTES, JOB_ENTRIES, LARGE_BYTES};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 
 /// Consecutive entries that are collected for one job.
 #[derive(Default)]

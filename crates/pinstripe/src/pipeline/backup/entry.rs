@@ -7,8 +7,8 @@ use super::shared::Reading;
 use crate::source::{self, SourceFile};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::{FileKind, Metadata, Stat, XattrList};
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::{FileKind, Metadata, Stat, XattrList};
 
 /// A file opened for backup, with what its entry needs.
 pub(crate) struct OpenedFile {

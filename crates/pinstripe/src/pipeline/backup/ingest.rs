@@ -21,9 +21,9 @@ use crate::source::SourceFile;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::{ChunkRow, RecordKind};
 
 /// Work for any worker.
 pub(crate) enum IngestJob {

@@ -19,10 +19,10 @@ use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::{shown, shown_from_root};
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::{FileKind, Stat};
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::tree::{compare_paths, is_at_or_below};
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::{FileKind, Stat};
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::tree::{compare_paths, is_at_or_below};
 use pinstripe_stripe::{Abort, Claims};
 
 /// The trees to walk, and the earlier trees to compare them with.

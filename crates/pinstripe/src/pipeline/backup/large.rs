@@ -22,8 +22,8 @@ use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown_from_root;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::{Candidates, Resolver};
 
 /// The bytes before a segment that its hashes depend on.

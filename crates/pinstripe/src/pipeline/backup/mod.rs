@@ -58,8 +58,8 @@ use crate::store::index::Index;
 use crate::store::{Store, checkpoints, redundancy};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::entry::Entry;
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::{ExtentName, Glance, Room};
 use pinstripe_stripe::{Abort, Claims, Codec, Cutter};
 

@@ -11,10 +11,10 @@ use crate::store::tree::TreeReader;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::Time;
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::tree::compare_paths;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::Time;
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::tree::compare_paths;
 
 /// One earlier tree.
 pub struct Earlier<'a> {

@@ -9,8 +9,8 @@ use crate::pipeline::pack::{FinishedRecord, SealTicket, ToPacker};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
-use pinstripe_member::format::tree::PAGE_MAX_BYTES;
+use pinstripe_member::record::{ChunkRow, RECORD_MAX_CHUNKS, RecordKind};
+use pinstripe_member::tree::PAGE_MAX_BYTES;
 use pinstripe_stripe::Encoder;
 
 /// Fills records with new chunks and hands them on, compressed.

@@ -27,8 +27,8 @@ use pinstripe_base::monitor::Counter;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::{into_inner, lock};
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
+use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::record::{ChunkRow, RecordKind};
 use pinstripe_stripe::Decoder;
 
 /// A pack that will go, and the needed part of it.

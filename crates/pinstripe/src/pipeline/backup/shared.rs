@@ -11,7 +11,7 @@ use crate::store::index::Index;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::keys::Keys;
+use pinstripe_member::keys::Keys;
 use pinstripe_stripe::{Abort, Chunking, Claims, Codec, Cutter, Sealer};
 
 /// The cutter and the codec that the store was made with.

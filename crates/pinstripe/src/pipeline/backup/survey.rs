@@ -7,7 +7,7 @@ use super::join::{Comparison, DecisionSink, EntryPlan, Join};
 use crate::source;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::meta::FileKind;
 use pinstripe_stripe::{Abort, Claims};
 
 /// A file that a backup would read.

@@ -21,9 +21,9 @@ use crate::store::tree::TreeWriter;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::record::RecordKind;
-use pinstripe_member::format::snapshot::{Snapshot, TreeRoot};
+use pinstripe_member::entry::Entry;
+use pinstripe_member::record::RecordKind;
+use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_stripe::Abort;
 
 /// Writes the tree of the entries that `fill` gives, in path order, and commits it. `fill` changes

@@ -8,7 +8,7 @@ use crate::store::index::{SealedPack, index_record};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::stripe_set::SetKind;
+use pinstripe_member::stripe_set::SetKind;
 use pinstripe_stripe::{SetReader, SetWriter};
 
 /// Bytes of a pack that are copied at a time.

@@ -6,10 +6,10 @@ use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::{FileKind, Metadata};
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::tree::is_at_or_below;
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::{FileKind, Metadata};
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::tree::is_at_or_below;
 
 /// The owners of restored entries.
 #[derive(Debug, Clone, Default)]

@@ -11,9 +11,9 @@ use super::{ChosenReader, RestorePlan};
 use crate::sink::{Removal, RemovedCount, WantedNames};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::tree::is_at_or_below;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::tree::is_at_or_below;
 
 /// The purpose of a pass over the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

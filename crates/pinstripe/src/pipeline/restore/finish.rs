@@ -5,9 +5,9 @@ use crate::sink::Unset;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::shown;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::tree::is_at_or_below;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::tree::is_at_or_below;
 
 /// The second pass: symlinks, special files, later names of inodes, and what directories get when
 /// all in them is done. One thread, since it is short work in path order.

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use super::{ChosenReader, RestorePlan};
 use crate::sink::Existing;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
 
 /// The file in the target under the names of one file of the snapshot.
 #[derive(Debug, Clone, Copy)]

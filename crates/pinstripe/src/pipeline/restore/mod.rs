@@ -49,10 +49,10 @@ use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
 use pinstripe_io::beneath::shown;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::{Abort, Decoder};
 
 /// The parameters of a restore.

@@ -23,9 +23,9 @@ use compare::{Doubtful, are_there};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::descriptors;
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::Abort;
 
 /// One chunk that is to be written into one file, and whose pack is not known yet.

@@ -12,8 +12,8 @@ use super::{RestorePlan, linked};
 use crate::sink::{Existing, FileSink};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::Metadata;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::Metadata;
 
 /// A file being restored.
 pub(super) struct Target {

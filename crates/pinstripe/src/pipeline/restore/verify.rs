@@ -9,9 +9,9 @@ use super::{ChosenReader, RestorePlan};
 use crate::source::SourceFile;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::ChunkRow;
 
 /// Reads every restored file again and compares it with the ids of its chunks.
 ///

@@ -10,8 +10,8 @@ use crate::store::packs::{PackReader, RecordPlace, wrong_place};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::Decoder;
 
 /// The bytes of a record.

@@ -10,8 +10,8 @@ use crate::pipeline::restore::Offsets;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::TreeReader;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::entry::{Content, Entry};
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::{Content, Entry};
+use pinstripe_member::record::ChunkRow;
 
 /// Records sent ahead together, sorted by their place.
 const BATCH_RECORDS: usize = 32;

@@ -28,8 +28,8 @@ use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, PackReader, RecordPlace};
 use pinstripe_base::error::{Error, Result};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::record::ChunkRow;
 
 /// The origin of content.
 #[derive(Clone, Copy)]

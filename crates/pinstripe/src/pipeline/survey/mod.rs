@@ -28,7 +28,7 @@ use crate::source::{SourceFile, open_directory};
 use crate::walk::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
-use pinstripe_member::format::meta::FileKind;
+use pinstripe_member::meta::FileKind;
 use pinstripe_stripe::{Count, distinct_key};
 
 /// Lengths of blocks, and averages of content-defined chunks, that are held side by side.

@@ -17,7 +17,7 @@ use crate::store::packs::ChunkReader;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::record::ChunkRow;
 
 /// Chunks and files of one job at most.
 const JOB_CHUNKS: usize = 1024;

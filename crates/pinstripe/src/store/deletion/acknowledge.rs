@@ -12,7 +12,7 @@ use crate::store::index::Index;
 use crate::store::objects::Quorum;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId};
-use pinstripe_member::format::gc::DeletionStep;
+use pinstripe_member::gc::DeletionStep;
 
 /// Answers condemnations for one session.
 pub struct Acknowledger {

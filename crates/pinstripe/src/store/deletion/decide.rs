@@ -9,8 +9,8 @@ use std::hash::BuildHasher;
 
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{SessionId, SetId, SnapshotId};
-use pinstripe_member::format::gc::Lists;
-use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::gc::Lists;
+use pinstripe_member::session::{Session, Work};
 
 /// Whether a session has ended although its object still exists: its snapshot has been put.
 /// Snapshots have to be read after the session.

@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
-use pinstripe_member::format::gc::{DeletionStep, GcObject, Lists, reaping_name};
-use pinstripe_member::format::session::Work;
+use pinstripe_member::gc::{DeletionStep, GcObject, Lists, reaping_name};
+use pinstripe_member::session::Work;
 use pinstripe_member::{ExtentName, Room};
 
 use super::objects::{Belief, Quorum, RoomObjects};

@@ -18,7 +18,7 @@ use actors::{Actor, Collector, Fence, Undelete, Writer};
 use super::{Case, Cases};
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId, StoreId};
-use pinstripe_member::format::session::{Process, Session, Work};
+use pinstripe_member::session::{Process, Session, Work};
 
 type Chunks = BTreeSet<u8>;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
-use pinstripe_member::format::index_run::RunPack;
-use pinstripe_member::format::pack_index::PackIndex;
+use pinstripe_member::index_run::RunPack;
+use pinstripe_member::pack_index::PackIndex;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::{Opener, SetReader};
 

@@ -4,7 +4,7 @@
 use crate::store::Store;
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, Header};
+use pinstripe_member::stripe_set::{Geometry, HEADER_BYTES, Header};
 use pinstripe_stripe::SetReader;
 
 /// The geometry of a stripe set, as the first intact header says among those of its extents on

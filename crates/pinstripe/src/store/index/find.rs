@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
-use pinstripe_member::format::index_run::Row;
+use pinstripe_member::index_run::Row;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::Opener;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::store::{Store, deletion};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
-use pinstripe_member::format::index_run::RunPack;
+use pinstripe_member::index_run::RunPack;
 use pinstripe_member::{ExtentName, Room, SharedMember};
 use pinstripe_stripe::SetReader;
 

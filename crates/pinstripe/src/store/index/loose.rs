@@ -2,7 +2,7 @@
 
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{ChunkId, SetId};
-use pinstripe_member::format::index_run::Row;
+use pinstripe_member::index_run::Row;
 
 use super::list::Packs;
 use super::{Extents, SealedPack};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::store::{Store, deletion};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SetId;
-use pinstripe_member::format::index_run::RunPack;
+use pinstripe_member::index_run::RunPack;
 
 use super::Index;
 use super::load::sets_spoken_of;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
-use pinstripe_member::format::index_run::{Row, RunPack};
-use pinstripe_member::format::stripe_set::Geometry;
+use pinstripe_member::index_run::{Row, RunPack};
+use pinstripe_member::stripe_set::Geometry;
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::StripSink;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::SetId;
 use pinstripe_base::weighted_cache::WeightedCache;
-use pinstripe_member::format::index_run::Page;
+use pinstripe_member::index_run::Page;
 
 use super::super::locks::{RankedMutex, StoreLock};
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use pinstripe_base::error::{Error, Kind};
     use pinstripe_base::id::ChunkId;
-    use pinstripe_member::format::index_run::Row;
+    use pinstripe_member::index_run::Row;
 
     fn page() -> Page {
         let row = Row {
@@ -70,7 +70,7 @@ mod tests {
             raw_offset: 0,
             raw_bytes: 9,
         };
-        Page::decode(&pinstripe_member::format::index_run::encode_page(0, &[row]), 0, 1).unwrap()
+        Page::decode(&pinstripe_member::index_run::encode_page(0, &[row]), 0, 1).unwrap()
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::pack_index::PackIndex;
-use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::pack_index::PackIndex;
+use pinstripe_member::record::RecordKind;
 use pinstripe_member::{CacheKey, ExtentName, SealedCache};
 use pinstripe_stripe::{OpenedRecord, Opener, Sealer, SetReader};
 

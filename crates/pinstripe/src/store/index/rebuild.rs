@@ -9,8 +9,8 @@ use crate::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::ExtentName;
-use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
-use pinstripe_member::format::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
+use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::record::{RECORD_HEAD_BYTES, parse_clear, whole_bytes};
 use pinstripe_stripe::{OpenedRecord, Opener, SetReader};
 
 use super::SealedPack;

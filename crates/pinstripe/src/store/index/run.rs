@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{ChunkId, SetId};
-use pinstripe_member::format::index_run::{
+use pinstripe_member::index_run::{
     Fences, PAGE_ROWS, Page, Row, RunHead, RunPack, decode_packs, fence, filter_key, unbind,
 };
-use pinstripe_member::format::record::RecordKind;
+use pinstripe_member::record::RecordKind;
 use pinstripe_member::{ExtentName, SealedCache};
 use pinstripe_stripe::{Filter, Opener, SetReader, Shape};
 

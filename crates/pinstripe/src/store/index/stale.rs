@@ -14,7 +14,7 @@ use crate::store::objects::Quorum;
 use crate::store::{Store, deletion, sessions, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SetId, SnapshotId};
-use pinstripe_member::format::index_run::RunPack;
+use pinstripe_member::index_run::RunPack;
 use pinstripe_member::{ExtentName, Room};
 
 use super::cut::geometry_of;

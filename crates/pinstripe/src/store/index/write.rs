@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::store::{Store, geometry_over};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
-use pinstripe_member::format::index_run::{
+use pinstripe_member::index_run::{
     Fences, PAGE_ROWS, RUN_MAX_PACKS, Row, RunHead, RunPack, SEGMENT_PAGES, SegmentPlace,
     TABLE_PACKS, bind, encode_packs, encode_page, fence, filter_key,
 };
-use pinstripe_member::format::pack_index::PackIndex;
-use pinstripe_member::format::record::RecordKind;
-use pinstripe_member::format::stripe_set::{Geometry, SetKind};
+use pinstripe_member::pack_index::PackIndex;
+use pinstripe_member::record::RecordKind;
+use pinstripe_member::stripe_set::{Geometry, SetKind};
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, SealedCache, seal_own};
 use pinstripe_stripe::{Filter, Sealer, SetWriter, StripSink};
 

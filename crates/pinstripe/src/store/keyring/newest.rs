@@ -18,11 +18,10 @@ use super::super::objects::{Belief, Quorum};
 use super::super::{Store, read_small, sessions};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::envelope;
-use pinstripe_member::format::key_ring::KeyRing;
-use pinstripe_member::format::label::Format;
-use pinstripe_member::format::session::{Session, Work};
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::key_ring::KeyRing;
+use pinstripe_member::label::Format;
+use pinstripe_member::session::{Session, Work};
+use pinstripe_member::{ExtentName, Room, envelope};
 use pinstripe_stripe::{keys_changed, succeeds};
 
 /// Time that a rotation gives writers to see the new ring, before it ends their sessions: several

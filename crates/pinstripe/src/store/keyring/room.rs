@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use super::super::{Store, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
-use pinstripe_member::format::envelope::{self, Object};
-use pinstripe_member::format::key_ring::{KeyRing, KeySlot};
-use pinstripe_member::format::keys::{GENERATIONS_MAX, Keys};
-use pinstripe_member::format::label::Encryption;
-use pinstripe_member::format::removed_slot::RemovedSlot;
-use pinstripe_member::{ExtentName, Room};
+use pinstripe_member::envelope::Object;
+use pinstripe_member::key_ring::{KeyRing, KeySlot};
+use pinstripe_member::keys::{GENERATIONS_MAX, Keys};
+use pinstripe_member::label::Encryption;
+use pinstripe_member::removed_slot::RemovedSlot;
+use pinstripe_member::{ExtentName, Room, envelope};
 use pinstripe_stripe::keys_changed;
 
 /// How often a key room is read that changes meanwhile. A member that lists objects that it does

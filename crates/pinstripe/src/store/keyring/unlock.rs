@@ -10,9 +10,9 @@ use super::room::{KeyRoom, Try};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{NAME_MIN_DIGITS, hex};
 use pinstripe_base::units::{GIB, KIB, format_size};
-use pinstripe_member::format::key_ring::{KeyRing, KeySlot, SlotWay};
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::label::{Encryption, Format};
+use pinstripe_member::key_ring::{KeyRing, KeySlot, SlotWay};
+use pinstripe_member::keys::Keys;
+use pinstripe_member::label::{Encryption, Format};
 use pinstripe_member::{ExtentName, Room};
 use pinstripe_stripe::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_key};
 

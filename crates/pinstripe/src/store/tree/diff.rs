@@ -11,9 +11,9 @@ use std::cmp::Ordering;
 use super::TreeReader;
 use crate::store::packs::ChunkReader;
 use pinstripe_base::error::Result;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_member::format::tree::{Child, compare_paths};
+use pinstripe_member::entry::Entry;
+use pinstripe_member::snapshot::TreeRoot;
+use pinstripe_member::tree::{Child, compare_paths};
 
 /// One path at which two trees differ.
 #[derive(Debug, Clone, PartialEq, Eq)]

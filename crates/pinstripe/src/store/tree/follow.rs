@@ -3,10 +3,10 @@
 use pinstripe_base::error::Result;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::wire::Reader;
-use pinstripe_member::format::entry::{Content, decode_page, read_chunks};
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_member::format::tree::decode_node;
+use pinstripe_member::entry::{Content, decode_page, read_chunks};
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::TreeRoot;
+use pinstripe_member::tree::decode_node;
 
 /// A visitor of the chunks of a tree.
 pub trait Follow {

@@ -11,7 +11,7 @@ use pinstripe::ops::{self, member, repair};
 use pinstripe::store::{Store, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SnapshotId;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 
 use super::keys::Opens;
 use super::stage::Outcome;

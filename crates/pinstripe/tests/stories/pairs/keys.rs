@@ -2,7 +2,7 @@
 
 use pinstripe::store::Store;
 use pinstripe_base::error::{Error, Kind, Result};
-use pinstripe_member::format::key_ring::KdfCosts;
+use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_stripe::{Credential, NewSlot};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe_base::clock;
-use pinstripe_member::format::meta;
+use pinstripe_member::meta;
 
 use crate::calls;
 use crate::driver::told;

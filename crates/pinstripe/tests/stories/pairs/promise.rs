@@ -9,7 +9,7 @@ use pinstripe::ops::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;
-use pinstripe_member::format::label::{MemberRow, MemberState};
+use pinstripe_member::label::{MemberRow, MemberState};
 
 use super::actor::Done;
 use super::keys::Opens;

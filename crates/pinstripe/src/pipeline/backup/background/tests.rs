@@ -12,8 +12,8 @@ use crate::store::{OpenOptions, deletion};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId};
 use pinstripe_base::sync::lock;
-use pinstripe_member::format::gc::{DeletionStep, Lists};
-use pinstripe_member::format::label::MemberFacts;
+use pinstripe_member::gc::{DeletionStep, Lists};
+use pinstripe_member::label::MemberFacts;
 use pinstripe_member::{
     BatchedMember, Caps, ExtentName, ExtentWriter, KeptLonger, Member, MemoryMember, NewMember,
     Places, RemoteMembers, Replace, SharedMember, each_whole, span_of,

@@ -7,9 +7,9 @@ use crate::pipeline::restore::RestorePlan;
 use crate::sink::Existing;
 use pinstripe_base::error::Result;
 use pinstripe_io::pool::each;
-use pinstripe_member::format::entry::Entry;
-use pinstripe_member::format::keys::Keys;
-use pinstripe_member::format::record::ChunkRow;
+use pinstripe_member::entry::Entry;
+use pinstripe_member::keys::Keys;
+use pinstripe_member::record::ChunkRow;
 
 /// Pieces that one thread compares before it takes others.
 const JOB_PIECES: usize = 64;

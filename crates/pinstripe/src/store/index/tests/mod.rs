@@ -8,10 +8,10 @@ use super::*;
 use crate::ops::init;
 use pinstripe_base::id::ChunkId;
 use pinstripe_io::fault::Plan;
-use pinstripe_member::format::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
-use pinstripe_member::format::pack_index::{IndexedRecord, PackIndex};
-use pinstripe_member::format::record::{ChunkRow, RecordKind};
-use pinstripe_member::format::stripe_set::{Geometry, HEADER_BYTES, SetKind};
+use pinstripe_member::index_run::{PAGE_ROWS, Row, RunPack, SEGMENT_PAGES};
+use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
+use pinstripe_member::record::{ChunkRow, RecordKind};
+use pinstripe_member::stripe_set::{Geometry, HEADER_BYTES, SetKind};
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, Room};
 use pinstripe_stripe::{Sealer, SetWriter, StripSink};
 

@@ -64,6 +64,6 @@ fn tail_bytes(site: &Site, run: SetId) -> usize {
     let end = bytes.len() as u64;
     let head = &mut bytes[index.start as usize..];
     let (body, _) = part::parse(RecordKind::RunPart, head, site.store.opener()).unwrap();
-    let head = pinstripe_member::format::index_run::RunHead::decode(body).unwrap();
+    let head = pinstripe_member::index_run::RunHead::decode(body).unwrap();
     (end - head.tables[0].0) as usize
 }

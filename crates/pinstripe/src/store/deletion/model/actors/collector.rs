@@ -9,8 +9,8 @@ use crate::store::deletion::decide::{
 };
 use crate::store::forgotten::Marks;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
-use pinstripe_member::format::gc::{Lists, reaping_name};
-use pinstripe_member::format::session::{Session, Work};
+use pinstripe_member::gc::{Lists, reaping_name};
+use pinstripe_member::session::{Session, Work};
 
 /// Deletes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

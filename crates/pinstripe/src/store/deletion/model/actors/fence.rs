@@ -4,8 +4,8 @@ use super::super::{Flaw, World};
 use super::{Actor, Next};
 use crate::store::deletion::decide;
 use pinstripe_base::id::SessionId;
-use pinstripe_member::format::gc::reaping_name;
-use pinstripe_member::format::session::Work;
+use pinstripe_member::gc::reaping_name;
+use pinstripe_member::session::Work;
 
 /// Ends a session from outside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

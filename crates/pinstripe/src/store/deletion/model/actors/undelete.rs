@@ -4,7 +4,7 @@ use super::super::{Flaw, World};
 use super::{Actor, Next};
 use crate::store::deletion::decide::is_too_late;
 use pinstripe_base::id::{SessionId, SnapshotId};
-use pinstripe_member::format::session::Work;
+use pinstripe_member::session::Work;
 
 /// Brings a forgotten snapshot back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -6,7 +6,7 @@ use super::super::{Chunks, Flaw, World, set, snap};
 use super::{Actor, Next};
 use crate::store::deletion::Case;
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
-use pinstripe_member::format::session::Work;
+use pinstripe_member::session::Work;
 
 /// Backs up one chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
