@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::walk::{Exclude, Glob};
+use pinstripe::{Exclude, Glob};
 use pinstripe_io::beneath::check_relative;
 
 fuzz_target!(|input: (&[u8], bool, &[u8])| {

@@ -3,8 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::index_run;
-use pinstripe_member::index_run::{Fences, Page, RunHead};
+use pinstripe_member::index_run::{self, Fences, Page, RunHead};
 use pinstripe_stripe::{Filter, Shape};
 
 fuzz_target!(|bytes: &[u8]| {

@@ -3,8 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::envelope;
-use pinstripe_member::envelope::Object;
+use pinstripe_member::envelope::{self, Object};
 use pinstripe_member::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::keys::Keys;
 use pinstripe_member::removed_slot::RemovedSlot;

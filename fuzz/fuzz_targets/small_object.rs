@@ -3,8 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::envelope;
-use pinstripe_member::envelope::Object;
+use pinstripe_member::envelope::{self, Object};
 use pinstripe_member::forgotten::Mark;
 use pinstripe_member::gc::GcObject;
 use pinstripe_member::heartbeat::Heartbeat;

@@ -3,8 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe_member::envelope;
-use pinstripe_member::envelope::Object;
+use pinstripe_member::envelope::{self, Object};
 use pinstripe_member::stripe_set::checksum;
 use pinstripe_split::{
     BatchExtent, FRAME_BYTES, Frame, LogIndex, Manifest, OutputEnd, OutputHead, PAGE_BYTES, Tag,

@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pinstripe::ops::{check, repair, restore};
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::Store;
+use pinstripe::{Limits, MEMORY_DEFAULT_BYTES, Store, check, repair, restore};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
 use pinstripe_member::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};

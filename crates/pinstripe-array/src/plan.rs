@@ -152,7 +152,7 @@ pub struct Payload {
 /// Every shard whose old bytes the method needs is in exactly one of `reads`, `zeros`, `cached` and
 /// `rebuild`. With `rebuild`, the parity shards in `reads` and `zeros` are those to solve it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlanPiece {
+pub(crate) struct PlanPiece {
     /// The bytes of each chunk.
     pub column: Range<u32>,
     /// The method.
@@ -179,7 +179,7 @@ pub struct PlanPiece {
 
 /// One read or write of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transfer {
+pub(crate) struct Transfer {
     /// The shard.
     pub shard: usize,
     /// The member.
@@ -192,7 +192,7 @@ pub struct Transfer {
 
 /// The plan of one row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RowPlan {
+pub(crate) struct RowPlan {
     /// PlanPiece by piece, by column. Columns with nothing to do are in none.
     pub pieces: Vec<PlanPiece>,
     /// All that the pieces read, joined to as few transfers as it can be, by shard and column.

@@ -17,7 +17,7 @@ struct Run {
 /// The bytes of a run. Long ones begin in memory at the same place of a page as they do in the
 /// chunk, so that a disk can take whole blocks of them as they are.
 #[derive(Debug, Default)]
-pub struct RunBytes {
+pub(crate) struct RunBytes {
     memory: Vec<u8>,
     /// Bytes of the memory before the first one.
     pad: usize,

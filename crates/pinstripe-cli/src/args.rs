@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
+use pinstripe::MEMORY_DEFAULT_BYTES;
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::units::{MIB, parse_size};
 use pinstripe_io::fault::{Fault, Plan};

@@ -107,7 +107,7 @@ mod tests {
         let is_of_store =
             |name: &String| !OPEN_NO_STORE.contains(&name.as_str()) && !name.ends_with("help");
         let verbs: BTreeSet<String> = verbs.filter(is_of_store).collect();
-        let table = pinstripe::ops::beside::VERBS.iter().map(|(verb, _)| (*verb).to_owned());
+        let table = pinstripe::beside::VERBS.iter().map(|(verb, _)| (*verb).to_owned());
         assert_eq!(verbs, table.collect::<BTreeSet<_>>());
     }
 

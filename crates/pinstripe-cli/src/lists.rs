@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::walk::Exclude;
+use pinstripe::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// A longer list is an error: it is probably a device, or another file by mistake.

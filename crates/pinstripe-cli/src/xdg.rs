@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use pinstripe::catalog::FILE_NAME;
+use pinstripe::CATALOG_FILE;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::StoreId;
 
@@ -30,7 +30,7 @@ pub fn catalog(store: StoreId) -> Result<PathBuf> {
         Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
             .advice("name a file for it with --catalog FILE")
     })?;
-    Ok(cache.join("pinstripe").join(store.to_string()).join(FILE_NAME))
+    Ok(cache.join("pinstripe").join(store.to_string()).join(CATALOG_FILE))
 }
 
 /// What this host keeps of a store in buckets: in the user's cache, if there is one.

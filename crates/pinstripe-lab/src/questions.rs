@@ -4,7 +4,7 @@
 //! This module contains neither answers nor questions that no option depends on.
 
 /// The question of `stripe`.
-pub const ALL_LOADS: &str = "an array under all loads";
+pub(crate) const ALL_LOADS: &str = "an array under all loads";
 /// The question of `split`.
 pub const CODEC: &str = "split by codec";
 /// The question of `record-probe`.

@@ -19,7 +19,8 @@ use crate::result::Results;
 use crate::table::Table;
 
 pub use csv::csv;
-pub use hosts::{clock_line, host_tables};
+pub use hosts::clock_line;
+pub(crate) use hosts::host_tables;
 pub use spark::spark;
 #[cfg(test)]
 pub(crate) use tables::sentence;
@@ -27,9 +28,8 @@ pub(crate) use tables::{
     basis_text, chance, disturbance_lines, disturbances, finding_text, hump_text, latency,
     latency_of, marked, mood_text, shown_runs, why_estimate,
 };
-pub use tables::{
-    change_lines, fingerprint_lines, parameters_text, sides_line, table, verdict_lines,
-};
+pub use tables::{change_lines, parameters_text, sides_line, table};
+pub(crate) use tables::{fingerprint_lines, verdict_lines};
 
 /// The form in which results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,5 +21,4 @@ mod remote;
 mod tests;
 
 pub use cluster::{Cluster, Pool};
-pub use member::RadosMember;
-pub use remote::{Pools, SCHEME, is_pool};
+pub use remote::{Pools, is_pool};

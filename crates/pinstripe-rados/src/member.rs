@@ -42,7 +42,7 @@ const EXTENT_BYTES: u64 = 16 << 20;
 const SPAN_BYTES: u64 = 4 << 20;
 
 /// A member in a pool.
-pub struct RadosMember {
+pub(crate) struct RadosMember {
     pools: Arc<Pools>,
 }
 

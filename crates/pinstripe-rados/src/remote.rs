@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 use crate::member::RadosMember;
 
 /// What places of pools begin with.
-pub const SCHEME: &str = "rados://";
+pub(crate) const SCHEME: &str = "rados://";
 /// The user where a place names none.
 const USER: &str = "client.admin";
 /// How much longer a request may take than its caller waits: the caller decides when a member is

@@ -12,7 +12,8 @@ use pinstripe_member::{
 };
 
 use crate::library::Library;
-use crate::{Cluster, Pool, RadosMember};
+use crate::member::RadosMember;
+use crate::{Cluster, Pool};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

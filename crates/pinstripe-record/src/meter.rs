@@ -21,7 +21,7 @@ const FULL: u32 = 1 << 31;
 
 /// The level of a stream.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub(crate) struct Meter {
     peaks: [AtomicU32; 2],
     clips: AtomicU64,
 }

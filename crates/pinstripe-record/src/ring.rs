@@ -24,9 +24,9 @@ use crate::limits::GAPS_WAITING;
 
 pub use arena::Arena;
 use arrivals::Arrivals;
-pub use beginning::{InputBeginning, TakeZero};
+pub(crate) use beginning::{InputBeginning, TakeZero};
 use checked::{AtomicBool, AtomicI64, AtomicU64, Ordering, SHOWS, Touches};
-pub use paced::PacedConsumer;
+pub(crate) use paced::PacedConsumer;
 
 /// Consumers of one ring at most: a copy and its mirror.
 pub(crate) const CONSUMERS: usize = 2;
@@ -376,7 +376,7 @@ pub enum Found {
 }
 
 /// The side of one copy.
-pub struct RingConsumer {
+pub(crate) struct RingConsumer {
     ring: Arc<Ring>,
     number: usize,
 }

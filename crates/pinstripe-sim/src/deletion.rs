@@ -6,11 +6,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::ops::forget::{self, ForgetChoice};
-use pinstripe::ops::gc::{self as collecting, GcOutcome};
-use pinstripe::store::Store;
-use pinstripe::store::failure_detector::FailureDetector;
-use pinstripe::store::snapshots;
+use pinstripe::forget::ForgetChoice;
+use pinstripe::gc::GcOutcome;
+use pinstripe::{FailureDetector, Store, forget, gc as collecting, is_void, load_snapshots};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;
@@ -184,7 +182,7 @@ impl World {
     /// Looks which of the forgotten snapshots are gone; after a gc that ended well all must be.
     pub fn meet_deletion(&mut self, is_done: bool) {
         let store = self.store();
-        let known = snapshots::load_all(&store, &Ledger::new().monitor).unwrap();
+        let known = load_snapshots(&store, &Ledger::new().monitor).unwrap();
         let ids: BTreeSet<_> = known.iter().map(|known| known.snapshot.id).collect();
         for at in (0..self.kept.len()).rev() {
             let kept = &self.kept[at];
@@ -429,9 +427,7 @@ impl World {
             let store = self.store();
             let mut left = store.list(room).unwrap();
             // Voids stay: it is not known that the writers which they keep out are gone.
-            left.retain(|id, _| {
-                room == Room::Packs || !snapshots::is_void(&store, SnapshotId(*id))
-            });
+            left.retain(|id, _| room == Room::Packs || !is_void(&store, SnapshotId(*id)));
             assert!(left.is_empty(), "{room:?}");
         }
     }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops;
-use pinstripe::store::Store;
+use pinstripe::{Store, repair, scrub};
 use pinstripe_base::error::Error;
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;
@@ -52,12 +51,12 @@ impl World {
         let (done, cut) = under(self.stage, end, |who| {
             let mut store = self.open("", who)?;
             let number = self.number(&store, member);
-            let options = ops::repair::RepairOptions {
+            let options = repair::RepairOptions {
                 replace: Some((number, place.clone())),
                 same_disk: true,
                 limits: limits(),
             };
-            ops::repair::run(&mut store, &options, &Ledger::new().monitor)
+            repair::run(&mut store, &options, &Ledger::new().monitor)
         });
         self.untidy |= cut;
         match &done {
@@ -113,8 +112,8 @@ impl World {
     pub fn repair(&mut self, end: End) {
         let (done, cut) = under(self.stage, end, |who| {
             let options =
-                ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-            ops::repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
+                repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+            repair::run(&mut self.open("", who)?, &options, &Ledger::new().monitor)
         });
         self.untidy |= cut;
         match done {
@@ -231,14 +230,14 @@ impl World {
 }
 
 /// Scrubs so many hundredths of a store.
-pub fn scrub(store: &Store, part: u64) -> Result<ops::scrub::ScrubOutcome, Error> {
-    let options = ops::scrub::ScrubOptions {
+pub fn scrub(store: &Store, part: u64) -> Result<scrub::ScrubOutcome, Error> {
+    let options = scrub::ScrubOptions {
         budget: format!("{part}%").parse()?,
         rate: None,
         save_bytes: 20_000,
         limits: limits(),
     };
-    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {})
+    scrub::run(store, &options, &Ledger::new().monitor, &|_| {})
 }
 
 /// Whether the place of a loss is a snapshot, as `check` names it: by its first digits.

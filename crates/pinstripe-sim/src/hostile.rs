@@ -1,12 +1,10 @@
 //! Snapshots that no backup would write, for restores that must not believe them.
 
-use pinstripe::pipeline::member_writers::MemberWriters;
-use pinstripe::pipeline::pack::{self, FinishedRecord, Laying, ToPacker};
-use pinstripe::pipeline::publish::Publisher;
-use pinstripe::pipeline::scratch_pool::ScratchPool;
-use pinstripe::store::Store;
-use pinstripe::store::index::Index;
-use pinstripe::store::tree::TreeWriter;
+use pinstripe::index::Index;
+use pinstripe::{
+    FinishedRecord, Laying, MemberWriters, Publisher, ScratchPool, Store, ToPacker, TreeWriter,
+    run_packer,
+};
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::ExtentName;
@@ -136,7 +134,7 @@ impl<'a> Forge<'a> {
             let sealer = &self.sealer;
             let publisher =
                 Publisher::new(store, &index, sealer, &claims, &writers, &monitor, usize::MAX);
-            pack::run(&records, &publisher, Laying::Striped, &ScratchPool::default()).unwrap();
+            run_packer(&records, &publisher, Laying::Striped, &ScratchPool::default()).unwrap();
             publisher.publish().unwrap();
             writers
                 .put(ExtentName::snapshot(snapshot.id), self.sealer.snapshot(&snapshot).unwrap());

@@ -1,7 +1,6 @@
 //! The ways to open the store: key files, since a password costs time. One must always open.
 
-use pinstripe::ops;
-use pinstripe::store::Store;
+use pinstripe::{Store, key};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_stripe::{Credential, NewSlot};
@@ -96,9 +95,9 @@ impl World {
                 Err(error) => return (Err(error), 0),
             };
             let done = match work {
-                KeyWork::Add => ops::key::add(&store, &new.slot()).map(drop),
-                KeyWork::Remove => ops::key::remove(&store, &old.label).map(drop),
-                KeyWork::Rotate => ops::key::rotate(&mut store, &new.slot()).map(drop),
+                KeyWork::Add => key::add(&store, &new.slot()).map(drop),
+                KeyWork::Remove => key::remove(&store, &old.label).map(drop),
+                KeyWork::Rotate => key::rotate(&mut store, &new.slot()).map(drop),
             };
             (done, self.keys.len())
         });

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use pinstripe::ops::member::{self, Replaced};
+use pinstripe::member::{self, Replaced};
 use pinstripe_base::error::{Error, Kind};
 
 use crate::operation::End;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
+use pinstripe::{FailureDetector, TIMEOUT_DEFAULT};
 use pinstripe_base::error::Kind;
 use pinstripe_member::session::Process;
 use pinstripe_member::{DiskStep, Steps};

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::ops;
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::{Limits, OpenOptions, Store, backup, check, init, repair, restore};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor, Observer, Problem, Severity};
 use pinstripe_io::fault::Plan;
@@ -221,8 +219,7 @@ impl Site {
     }
 
     pub fn init(&self, parity: u8, chunking: &str, steps: Arc<dyn Steps>) -> Result<()> {
-        let seal =
-            if self.sealed { ops::init::Seal::with(new_slot()) } else { ops::init::Seal::none() };
+        let seal = if self.sealed { init::Seal::with(new_slot()) } else { init::Seal::none() };
         self.init_sealed(parity, chunking, seal, steps)
     }
 
@@ -230,10 +227,10 @@ impl Site {
         &self,
         parity: u8,
         chunking: &str,
-        seal: ops::init::Seal,
+        seal: init::Seal,
         steps: Arc<dyn Steps>,
     ) -> Result<()> {
-        let options = ops::init::InitOptions {
+        let options = init::InitOptions {
             members: self.members.clone(),
             parity,
             strip_bytes: STRIP_BYTES,
@@ -244,7 +241,7 @@ impl Site {
             now_seconds: 0,
         };
         let places = Places { steps: Some(steps), ..Places::default() };
-        ops::init::run_with(&options, &places).map(drop)
+        init::run_with(&options, &places).map(drop)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -417,19 +414,19 @@ pub fn restore(
     ledger: &Ledger,
 ) -> Result<Snapshot> {
     let path = path.as_os_str().as_bytes();
-    let plain = ops::restore::RestoreOptions::new(snapshot, path, to, limits());
-    let options = ops::restore::RestoreOptions { verify: true, ..plain };
-    ops::restore::run(store, &options, &ledger.monitor)
+    let plain = restore::RestoreOptions::new(snapshot, path, to, limits());
+    let options = restore::RestoreOptions { verify: true, ..plain };
+    restore::run(store, &options, &ledger.monitor)
 }
 
-pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> ops::check::CheckOutcome {
-    let options = ops::check::CheckOptions { read_data, limits: limits() };
-    ops::check::run(store, &options, &ledger.monitor).unwrap()
+pub fn check(store: &Store, read_data: bool, ledger: &Ledger) -> check::CheckOutcome {
+    let options = check::CheckOptions { read_data, limits: limits() };
+    check::run(store, &options, &ledger.monitor).unwrap()
 }
 
-pub fn repair(store: &mut Store, ledger: &Ledger) -> ops::repair::RepairOutcome {
-    let options = ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-    ops::repair::run(store, &options, &ledger.monitor).unwrap()
+pub fn repair(store: &mut Store, ledger: &Ledger) -> repair::RepairOutcome {
+    let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+    repair::run(store, &options, &ledger.monitor).unwrap()
 }
 
 /// Checks everything and finds nothing.

@@ -11,8 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::ops;
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::{OpenOptions, Store, snapshots};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::label::MemberState;
@@ -297,7 +296,7 @@ impl World {
         let store = self.store();
         for member in (0..self.health.len()).rev() {
             let place = &self.site.members[member];
-            let row = |member_slot: &pinstripe::store::MemberSlot| {
+            let row = |member_slot: &pinstripe::MemberSlot| {
                 (member_slot.place == *place)
                     .then(|| member_slot.row.as_ref().map(|row| row.state))
                     .flatten()
@@ -318,7 +317,7 @@ impl World {
 
     pub fn listed(&self, store: &Store) -> Vec<Snapshot> {
         let ledger = Ledger::new();
-        let listed = ops::snapshots::run(store, &ledger.monitor).unwrap();
+        let listed = snapshots::run(store, &ledger.monitor).unwrap();
         // Of one that was cut off the only copy may be damaged.
         for loss in ledger.losses() {
             let is_it = |kept: &&Kept| loss.place.ends_with(kept.id().to_string());

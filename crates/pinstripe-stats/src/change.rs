@@ -6,7 +6,7 @@
 use pinstripe_base::random::Noise;
 
 /// A change has at least this many points before and after it: a single spike is not a change.
-pub const MIN_SIDE: usize = 3;
+pub(crate) const MIN_SIDE: usize = 3;
 /// Other orders that are tried.
 const ORDERS: usize = 499;
 /// The highest probability of a false change.
@@ -31,8 +31,9 @@ pub fn change_points(history: &[f64], seed: u64) -> Vec<usize> {
 }
 
 /// The distance of two lots: `nm / (n + m)` times their energy distance, unbiased (equation 5 of
-/// the paper). many fewer than two points have none.
-pub fn divergence(one: &[f64], other: &[f64]) -> Option<f64> {
+/// the paper). Lots of fewer than two points have none.
+#[cfg(test)]
+pub(crate) fn divergence(one: &[f64], other: &[f64]) -> Option<f64> {
     let (n, m) = (one.len(), other.len());
     (n >= 2 && m >= 2).then(|| scaled(n, m, between(one, other), within(one), within(other)))
 }

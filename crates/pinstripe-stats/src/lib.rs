@@ -17,18 +17,17 @@ mod simulated;
 mod summary;
 mod verdict;
 
-pub use change::{MIN_SIDE, change_points, divergence};
+pub use change::change_points;
 pub use executions::{Spread, judge_executions};
 pub use humps::{Humps, humps};
 pub use knee::knee;
-pub use order::{Interval, LEVEL, median_interval, ratio_interval};
+pub(crate) use order::ratio_interval;
+pub use order::{Interval, LEVEL, median_interval};
 pub use pairs::{Paired, bounds, judge_pairs, paired};
-pub use rank::{RankTest, mann_whitney};
+pub(crate) use rank::mann_whitney;
 pub use simulated::{SpeedNoise, speed as simulated_speed};
 pub use summary::{Summary, median, quantile};
-pub use verdict::{
-    ALPHA, AS_GOOD, Basis, Better, Finding, Verdict, correct, judge, rounds_to_tell_apart,
-};
+pub use verdict::{AS_GOOD, Basis, Better, Finding, Verdict, correct, judge, rounds_to_tell_apart};
 
 #[cfg(test)]
 mod coverage;

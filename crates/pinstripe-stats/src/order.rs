@@ -87,7 +87,7 @@ pub(super) fn median_of_ratios(logs: &[f64]) -> Option<Interval> {
 /// The interval of `median(of) / median(to)`: the interval of each, on a scale of logarithms, put
 /// together as those of independent figures (Donner and Zou 2012, MOVER). None of fewer than two
 /// samples each, and none where a value is not above zero.
-pub fn ratio_interval(of: &[f64], to: &[f64]) -> Option<Interval> {
+pub(crate) fn ratio_interval(of: &[f64], to: &[f64]) -> Option<Interval> {
     if of.iter().chain(to).any(|it| *it <= 0.0) {
         return None;
     }

@@ -9,7 +9,7 @@ const MOST_EXACT: usize = 60;
 
 /// The result of the test.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RankTest {
+pub(crate) struct RankTest {
     /// Pairs in which the first lot's sample is the larger one; a tie is half a pair.
     pub u: f64,
     /// The chance of a difference as large as this one, either way, where there is none.
@@ -17,7 +17,7 @@ pub struct RankTest {
 }
 
 /// Compares two lots; none when one is empty.
-pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<RankTest> {
+pub(crate) fn mann_whitney(one: &[f64], other: &[f64]) -> Option<RankTest> {
     let (n, m) = (one.len(), other.len());
     if n == 0 || m == 0 {
         return None;

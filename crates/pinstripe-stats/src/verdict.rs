@@ -11,7 +11,7 @@ use super::{Interval, Summary, mann_whitney, ratio_interval};
 
 /// The probability of seeing a difference, anywhere in a family of comparisons, where there is
 /// none.
-pub const ALPHA: f64 = 0.05;
+pub(crate) const ALPHA: f64 = 0.05;
 
 /// One is as good as the other if it is slower by at most this share.
 pub const AS_GOOD: f64 = 0.03;

@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops::{backup, forget, init, key, snapshots};
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::{Store, sessions};
+use pinstripe::{
+    Limits, MEMORY_DEFAULT_BYTES, Store, backup, forget, init, key, sessions, snapshots,
+};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;

@@ -13,9 +13,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use pinstripe::ops::init;
-use pinstripe::store::Store;
-use pinstripe::store::index::{Index, RunWriter, write_run};
+use pinstripe::index::{Index, RunWriter, write_run};
+use pinstripe::{Store, init};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};
 use pinstripe_base::monitor::Monitor;

@@ -12,13 +12,45 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 
-pub mod sink;
-pub mod source;
+mod catalog;
+mod ops;
+mod pipeline;
+mod sink;
+mod source;
+mod store;
+mod walk;
 
-pub mod walk;
-
-pub mod catalog;
-pub mod pipeline;
-pub mod store;
-
-pub mod ops;
+pub use catalog::{Catalog, FILE_NAME as CATALOG_FILE, FoundVersion, Holder, Query, Version};
+pub use ops::catalog::{
+    current as current_catalog, rebuild as rebuild_catalog, status as catalog_status,
+};
+pub use ops::{
+    analyze, backup, beside, cat, check, diff, dump, find, forget, gc, history, init, key, ls,
+    member, members, mount, preview, repair, restore, scrub, seen, snapshots, stats, upgrade,
+};
+pub use pipeline::backup::{Wanted, write_tree};
+pub use pipeline::heartbeat::beat_while;
+pub use pipeline::limits::{LARGE_BYTES, Limits, MEMORY_DEFAULT_BYTES};
+pub use pipeline::member_writers::MemberWriters;
+pub use pipeline::pack::{FinishedRecord, Laying, ToPacker, run as run_packer};
+pub use pipeline::publish::Publisher;
+pub use pipeline::restore::{Owners, PathFilter, Reuse};
+pub use pipeline::scratch_pool::ScratchPool;
+pub use pipeline::survey::{LENGTHS as SURVEY_LENGTHS, Survey};
+pub use sink::{Removal, RemovedCount, Rules, TreeSink};
+pub use source::{SourceFile, read_link, xattrs_at};
+pub use store::deletion::acknowledge::Acknowledger;
+pub use store::failure_detector::{FailureDetector, PulseSighting, TIMEOUT_DEFAULT};
+pub use store::objects::Quorum;
+pub use store::packs::{ChunkReader, PackReader};
+pub use store::redundancy::redundancy;
+pub use store::snapshots::{
+    Known, find as find_snapshot, is_void, load as load_snapshot, load_all as load_snapshots,
+    read as read_snapshot,
+};
+pub use store::tree::{TreeReader, TreeWriter};
+pub use store::{
+    Claim, MemberSlot, OpenOptions, OtherHalf, Store, UnlockLimits, checkpoints, forgotten, index,
+    read_small, sessions,
+};
+pub use walk::{Exclude, Glob, WalkItem, WalkOptions, Walker, recommended_threads};

@@ -10,8 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 
-use pinstripe::sink::{Rules, TreeSink};
-use pinstripe::source::{SourceFile, read_link, xattrs_at};
+use pinstripe::{Rules, SourceFile, TreeSink, read_link, xattrs_at};
 use pinstripe_io::beneath::{open_beneath, parent_beneath};
 use pinstripe_member::meta::{FileKind, Metadata, Stat, Time};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};

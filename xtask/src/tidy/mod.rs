@@ -96,6 +96,7 @@ pub fn check(root: &Path, workspace: &Workspace) -> Result<Vec<Finding>> {
     findings.extend(rooms::check(&scanned));
     findings.extend(files::check(&files, &scanned));
     findings.extend(files::names_of_crates(&scanned, rules::NAMES_OF_SEVERAL_CRATES));
+    findings.extend(surface::roots(&scanned));
     findings.extend(surface::unused(&files, &scanned, rules::UNUSED_PUBLIC_ITEMS));
     findings.extend(cycles::check(&scanned, rules::FILE_CYCLES, rules::FILES_OF_A_CYCLE));
     findings.extend(pages::check(root, &files, workspace));

@@ -460,8 +460,12 @@ pub const CRATES_OF_TESTS: [&str; 2] = ["crates/pinstripe-schedule/", "crates/pi
 /// Names of public types that more than one crate uses. A ratchet: it may only fall.
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
+/// Crates whose root has public modules. The roots of all others name what other crates use.
+pub const PUBLIC_ROOTS: &[&str] =
+    &["crates/pinstripe-base", "crates/pinstripe-io", "crates/pinstripe-kernel"];
+
 /// Public items of libraries that no other crate uses. A ratchet: it may only fall.
-pub const UNUSED_PUBLIC_ITEMS: usize = 255;
+pub const UNUSED_PUBLIC_ITEMS: usize = 123;
 
 /// Cycles of files that import each other. A ratchet: it may only fall.
 pub const FILE_CYCLES: usize = 9;

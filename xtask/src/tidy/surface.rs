@@ -1,5 +1,6 @@
-//! The public items of a library that nothing outside its crate uses: they hide what is dead from
-//! the compiler, and a reader takes them for promises.
+//! The surface of a library: its root names what other crates use, and nothing public is left that
+//! they do not use. Such an item hides what is dead from the compiler, and a reader takes it for a
+//! promise.
 //!
 //! An item counts as used when any Rust file outside the crate's `src` has its name, or the name
 //! that the root of the crate gives it, tests and comments included. So the true number is higher,
@@ -8,11 +9,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::paths::paths;
-use super::source::words;
-use super::{File, Finding, Scanned, ratchet};
+use super::source::{skip_blanks, whole_words, word_at, words};
+use super::{File, Finding, Scanned, ratchet, rules};
 
 /// Crates that are not libraries: programs, and helpers of tests.
 const NO_LIBRARIES: [&str; 2] = ["crates/pinstripe-cli", "crates/pinstripe-testing"];
+
+/// Every public module in the root of a library, except in [`rules::PUBLIC_ROOTS`].
+pub fn roots(scanned: &[Scanned]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for root in scanned.iter().filter(|file| file.path.ends_with("/src/lib.rs")) {
+        if crate_of(&root.path).is_none_or(|folder| rules::PUBLIC_ROOTS.contains(&folder)) {
+            continue;
+        }
+        let code = &root.source.product;
+        for at in whole_words(code, b"pub") {
+            let kind = skip_blanks(code, at + "pub".len());
+            if word_at(code, kind) == "mod" {
+                let name = word_at(code, skip_blanks(code, kind + "mod".len()));
+                let what = format!("module {name} is public: re-export what other crates use");
+                findings.push(Finding::new(&root.path, root.source.line(at), what));
+            }
+        }
+    }
+    findings
+}
 
 /// Holds the number of unused public items by a ratchet at `most`.
 pub fn unused(files: &[File], scanned: &[Scanned], most: usize) -> Option<Finding> {
@@ -71,8 +92,22 @@ fn crate_of(path: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::super::scan;
-    use super::super::tests::file;
+    use super::super::tests::{file, lines};
     use super::*;
+
+    #[test]
+    fn the_root_of_a_library_has_no_public_modules() {
+        let root = "mod lane;\npub mod pool; pub use lane::Lane; pub(crate) mod own;\n\
+                    #[cfg(test)]\npub mod tests;";
+        let files = [
+            file("crates/pinstripe-nbd/src/lib.rs", root),
+            file("crates/pinstripe-nbd/src/lane/mod.rs", root),
+            file("crates/pinstripe-io/src/lib.rs", root),
+        ];
+        let found = lines(roots(&scan(&files)));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("pinstripe-nbd/src/lib.rs:2: module pool"), "{found:?}");
+    }
 
     #[test]
     fn an_item_that_no_other_crate_names_counts() {

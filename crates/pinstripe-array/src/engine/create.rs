@@ -55,7 +55,7 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
 /// # Errors
 /// The errors of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small,
 /// or more are missing than the array can do without.
-pub fn create_with(
+pub(crate) fn create_with(
     create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
     spares: Vec<SharedDevice>,
@@ -169,7 +169,7 @@ fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>
 ///
 /// # Errors
 /// The errors of the device.
-pub fn erase(device: &SharedDevice) -> Result<()> {
+pub(crate) fn erase(device: &SharedDevice) -> Result<()> {
     device.write_at(PLACES[0], &[0; SUPERBLOCK_BYTES])?;
     device.write_at(PLACES[1], &[0; SUPERBLOCK_BYTES])?;
     device.sync()

@@ -39,7 +39,7 @@ pub enum FailedAs {
 }
 
 /// Whether a path is the device that is meant.
-pub type IsDevice<'a> = &'a (dyn Fn(&Path) -> bool + Sync);
+pub(crate) type IsDevice<'a> = &'a (dyn Fn(&Path) -> bool + Sync);
 
 impl Array {
     /// Returns the part of the array that a device has, or `None` if it has no part.
@@ -182,7 +182,7 @@ impl DeviceRole {
 }
 
 /// The error for a member that failed.
-pub fn not_used() -> Error {
+pub(crate) fn not_used() -> Error {
     Error::new(Kind::Usage, "has failed, and is not used any more")
         .advice("nothing can be copied from it: add the new device with --add")
 }

@@ -218,4 +218,4 @@ impl Flusher {
 }
 
 /// Rows of a batch, at most.
-pub const BATCH_ROWS: usize = 1024;
+pub(crate) const BATCH_ROWS: usize = 1024;

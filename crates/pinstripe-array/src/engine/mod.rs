@@ -71,9 +71,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 pub use assemble::{AssembleOptions, Assembly, assemble, probe, shape_of};
-pub use create::{CreateOptions, check_create, check_room, create, create_with};
-pub use devices::{DeviceRole, FailedAs, not_used};
-pub use flusher::{BATCH_ROWS, Flusher};
+pub(crate) use create::create_with;
+pub use create::{CreateOptions, check_create, check_room, create};
+pub(crate) use devices::not_used;
+pub use devices::{DeviceRole, FailedAs};
+pub(crate) use flusher::BATCH_ROWS;
+pub use flusher::Flusher;
 pub use manage::AddedAs;
 pub use status::{Errors, SlotState, SlotStatus, WorkKind, WorkStatus};
 pub use step::{Mismatch, Step, WorkReport};

@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::ops;
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::store::index::Index;
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::index::Index;
+use pinstripe::{Limits, OpenOptions, Store, backup, check, gc, init, restore};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_member::{ExtentName, Member, Places, Room};
@@ -50,19 +48,19 @@ impl Counted {
             label: "test".to_owned(),
             now_seconds: 0,
         };
-        let options = ops::init::InitOptions {
+        let options = init::InitOptions {
             members: vec![place.clone()],
             parity: 0,
             strip_bytes,
             chunking: "4K".parse().unwrap(),
             codec: "zstd:1".parse().unwrap(),
-            seal: ops::init::Seal::with(slot),
+            seal: init::Seal::with(slot),
             same_disk: false,
             now_seconds: 0,
         };
         let remote: Arc<dyn pinstripe_member::RemoteMembers> = Arc::clone(&site.buckets) as _;
         let places = Places { remote: Some(remote), ..Places::default() };
-        ops::init::run_with(&options, &places).unwrap();
+        init::run_with(&options, &places).unwrap();
         let dir = tempfile::tempdir().unwrap();
         Some(Counted { site, place, dir })
     }
@@ -117,9 +115,9 @@ impl Counted {
 
     fn back_up_within(&self, limits: Limits) -> (Vec<String>, u64) {
         pinstripe_testing::await_tick();
-        let options = ops::backup::BackupOptions::new(vec![self.source()], b"test", limits);
+        let options = backup::BackupOptions::new(vec![self.source()], b"test", limits);
         let monitor = Monitor::default();
-        let (_, log) = self.asked(|store| ops::backup::run(store, options, &monitor).unwrap());
+        let (_, log) = self.asked(|store| backup::run(store, options, &monitor).unwrap());
         (log, monitor.get(Counter::WrittenBytes))
     }
 }
@@ -141,8 +139,8 @@ fn check_lists_once_and_asks_little_for_each_object() {
     let Some(counted) = Counted::new("check_lists_once") else { return };
     (1..4).for_each(|seed| counted.back_up(seed));
     let (outcome, log) = counted.asked(|store| {
-        let options = ops::check::CheckOptions { read_data: false, limits: limits() };
-        ops::check::run(store, &options, &Monitor::default()).unwrap()
+        let options = check::CheckOptions { read_data: false, limits: limits() };
+        check::run(store, &options, &Monitor::default()).unwrap()
     });
     assert_eq!((outcome.snapshots, outcome.lost, outcome.repairable, outcome.strays), (3, 0, 0, 0));
     assert_within("check", &log, CHECK);
@@ -153,14 +151,14 @@ fn gc_asks_side_by_side_and_little() {
     let Some(counted) = Counted::new("gc_asks_side_by_side_and_little") else { return };
     (1..4).for_each(|seed| counted.back_up(seed));
     let gc = |dry_run| {
-        let options = ops::gc::GcOptions {
+        let options = gc::GcOptions {
             max_waste: 0.1,
             dry_run,
             wait: Duration::from_secs(5),
             limits: limits(),
             detector: Arc::default(),
         };
-        counted.asked(|store| ops::gc::run(store, &options, &Monitor::default()).unwrap())
+        counted.asked(|store| gc::run(store, &options, &Monitor::default()).unwrap())
     };
     let (outcome, log) = gc(true);
     assert_eq!(outcome.deleted_packs, 0);
@@ -179,8 +177,8 @@ fn a_full_restore_asks_for_long_parts() {
     let path = counted.source().into_os_string().into_encoded_bytes();
     let monitor = Monitor::default();
     let ((), log) = counted.asked(|store| {
-        let options = ops::restore::RestoreOptions::new("latest", &path, &to, limits());
-        ops::restore::run(store, &options, &monitor).unwrap();
+        let options = restore::RestoreOptions::new("latest", &path, &to, limits());
+        restore::run(store, &options, &monitor).unwrap();
     });
     assert_eq!(monitor.get(Counter::Losses), 0);
     for file in 0..40 {
@@ -260,8 +258,8 @@ fn checks_content_once(strip_bytes: u64) {
     let Some(counted) = Counted::of_strips(test, strip_bytes) else { return };
     let (packs, stored_bytes) = counted.back_up_noise();
     let (outcome, log) = counted.asked(|store| {
-        let options = ops::check::CheckOptions { read_data: true, limits: limits() };
-        ops::check::run(store, &options, &Monitor::default()).unwrap()
+        let options = check::CheckOptions { read_data: true, limits: limits() };
+        check::run(store, &options, &Monitor::default()).unwrap()
     });
     assert_eq!((outcome.snapshots, outcome.lost, outcome.repairable), (1, 0, 0));
     let parts = (stored_bytes / (4 << 20)) as usize + packs;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::{OpenOptions, Store};
 use pinstripe_base::error::Result;
 use pinstripe_bucket::Buckets;
 use pinstripe_member::session::Process;

@@ -9,8 +9,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe_base::clock;
-use pinstripe_member::meta;
-use pinstripe_member::meta::{Stat, Time};
+use pinstripe_member::meta::{self, Stat, Time};
 
 use crate::calls;
 use crate::endpoint::Fate;

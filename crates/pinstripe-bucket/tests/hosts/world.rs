@@ -7,12 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pinstripe::ops;
-use pinstripe::ops::forget::{self, ForgetChoice};
-use pinstripe::ops::gc::{self, GcOutcome};
-use pinstripe::ops::init::{InitOptions, Seal};
-use pinstripe::store::Store;
-use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
+use pinstripe::forget::ForgetChoice;
+use pinstripe::gc::GcOutcome;
+use pinstripe::init::{InitOptions, Seal};
+use pinstripe::{FailureDetector, Store, TIMEOUT_DEFAULT, forget, gc, init, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Places;
@@ -114,7 +112,7 @@ impl World {
             now_seconds: 0,
         };
         let remote = Places { remote: Some(hosts[0].buckets.clone()), ..Places::default() };
-        ops::init::run_with(&options, &remote).unwrap();
+        init::run_with(&options, &remote).unwrap();
         let (dir, kept) = (dir.to_path_buf(), Vec::new());
         let parity = story.parity;
         let detector = Arc::new(FailureDetector::new(TIMEOUT_DEFAULT, Vec::new(), now));
@@ -235,7 +233,7 @@ impl World {
     }
 
     fn listed(&self, host: usize) -> Vec<Snapshot> {
-        ops::snapshots::run(&self.open(host), &Ledger::new().monitor).unwrap()
+        snapshots::run(&self.open(host), &Ledger::new().monitor).unwrap()
     }
 
     /// A gc. Where another host may be at work it is run again, when that counts as gone.
@@ -308,7 +306,7 @@ impl World {
     fn all(&self, host: usize) -> Vec<SnapshotId> {
         let host = if self.hosts[host].line.is_over() { 1 - host } else { host };
         let store = self.open(host);
-        let known = pinstripe::store::snapshots::load_all(&store, &Ledger::new().monitor).unwrap();
+        let known = pinstripe::load_snapshots(&store, &Ledger::new().monitor).unwrap();
         known.iter().map(|known| known.snapshot.id).collect()
     }
 

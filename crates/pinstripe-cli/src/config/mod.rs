@@ -323,7 +323,7 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
     for tag in &entry.tags {
         crate::args::tag(tag).map_err(|what| table.error("tags", what))?;
     }
-    if let Err(error) = pinstripe::walk::Exclude::new(&entry.exclude) {
+    if let Err(error) = pinstripe::Exclude::new(&entry.exclude) {
         return Err(table.error("exclude", error.what()));
     }
     table.finish()?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::sync::lock;
 use pinstripe_member::SealedCache;

@@ -7,8 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::store::Store;
+use pinstripe::{Limits, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::hex;
 use pinstripe_base::monitor::{Counter, Monitor, Redundancy};

@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use pinstripe::store::Store;
-use pinstripe::store::failure_detector::FailureDetector;
+use pinstripe::{FailureDetector, Store};
 use pinstripe_base::clock;
 
 use super::context::Run;

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::store::{MemberSlot, OpenOptions, OtherHalf, Store};
+use pinstripe::{MemberSlot, OpenOptions, OtherHalf, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::is_remote;
 use pinstripe_member::label::Encryption;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_bucket::Requests;

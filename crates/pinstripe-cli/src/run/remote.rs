@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::error::Result;
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;

@@ -3,9 +3,9 @@
 //! Invariant: once a store was found to be older, every run says so until the snapshot is back or a
 //! user accepts it; a newer observation does not replace the finding.
 
-use pinstripe::ops::seen::{self, SeenSnapshot, Standing};
-use pinstripe::ops::snapshots::{self, Known};
-use pinstripe::store::Store;
+use pinstripe::seen::{SeenSnapshot, Standing};
+use pinstripe::snapshots::Known;
+use pinstripe::{Store, seen, snapshots};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::snapshot::Snapshot;

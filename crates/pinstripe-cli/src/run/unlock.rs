@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use pinstripe::store::{Store, UnlockLimits};
+use pinstripe::{Store, UnlockLimits};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::units::KIB;
 use pinstripe_member::key_ring::KdfCosts;

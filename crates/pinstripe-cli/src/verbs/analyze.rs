@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueHint;
-use pinstripe::ops::analyze;
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::pipeline::survey::{LENGTHS, Survey};
-use pinstripe::walk::Exclude;
+use pinstripe::{Exclude, Limits, SURVEY_LENGTHS, Survey, analyze};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
@@ -108,7 +105,7 @@ pub fn of_files(by_name: Count, by_content: Count) -> Vec<Method> {
 pub fn of_parts(survey: &Survey) -> Vec<Method> {
     let named = |what: &str, counts: &[Count]| -> Vec<Method> {
         let name = |bytes: u32| format!("{what} {}", format_size(u64::from(bytes)));
-        counts.iter().zip(LENGTHS).map(|(count, bytes)| (name(bytes), *count)).collect()
+        counts.iter().zip(SURVEY_LENGTHS).map(|(count, bytes)| (name(bytes), *count)).collect()
     };
     let fixed = named("fixed blocks of", &survey.fixed);
     [fixed, named("content-defined chunks around", &survey.defined)].concat()

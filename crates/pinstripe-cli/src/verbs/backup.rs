@@ -6,9 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::ops::{backup, init};
-use pinstripe::store::Store;
-use pinstripe::walk::Exclude;
+use pinstripe::{Exclude, Store, backup, init};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{StoreId, random};

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use pinstripe::ops::cat;
+use pinstripe::cat;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_split::{JoinOptions, open_outputs};

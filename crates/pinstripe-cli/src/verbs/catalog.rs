@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops::catalog;
-use pinstripe::store::Store;
+use pinstripe::{Store, catalog_status, rebuild_catalog};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -96,10 +95,10 @@ impl CatalogArgs {
         let place = self.place.of(run, &store)?;
         if matches!(self.what, CatalogVerb::Rebuild) {
             let ticker = run.ticker(GAUGE);
-            catalog::rebuild(&store, &place, &run.monitor)?;
+            rebuild_catalog(&store, &place, &run.monitor)?;
             drop(ticker);
         }
-        let status = catalog::status(&store, &place)?;
+        let status = catalog_status(&store, &place)?;
         let size = &status.size;
         run.screen.say(&format!("the catalog {} has {}", place.display(), format_size(size.bytes)));
         run.screen.say(&format!(

@@ -1,7 +1,6 @@
 //! `pinstripe check`: is everything there that the snapshots need?
 
-use pinstripe::ops::{check, members};
-use pinstripe::store::Store;
+use pinstripe::{Store, check, members};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;

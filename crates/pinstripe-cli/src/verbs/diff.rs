@@ -1,6 +1,6 @@
 //! `pinstripe diff`: what differs between two snapshots.
 
-use pinstripe::ops::diff::{self, Sort, Totals};
+use pinstripe::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::format_size;
 use pinstripe_member::entry::Entry;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::ValueEnum;
-use pinstripe::ops::dump;
+use pinstripe::dump;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;

@@ -4,10 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::catalog::{FoundVersion, Holder, Query};
-use pinstripe::ops::{find, snapshots};
-use pinstripe::store::Store;
-use pinstripe::walk::Glob;
+use pinstripe::{FoundVersion, Glob, Holder, Query, Store, find, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::meta::FileKind;
 
@@ -136,9 +133,8 @@ impl FindArgs {
         }
         if !self.snapshot.is_empty() {
             let known = snapshots::run(store, &run.monitor)?;
-            let find = |name: &String| {
-                pinstripe::store::snapshots::find(&known, name).map(|snapshot| snapshot.id)
-            };
+            let find =
+                |name: &String| pinstripe::find_snapshot(&known, name).map(|snapshot| snapshot.id);
             query.snapshots = Some(self.snapshot.iter().map(find).collect::<Result<HashSet<_>>>()?);
         }
         Ok(query)

@@ -1,7 +1,7 @@
 //! `pinstripe forget`: marks snapshots as not wanted, by rules or by name.
 
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions, Verdict};
-use pinstripe::store::Store;
+use pinstripe::forget::{ForgetChoice, ForgetOptions, Verdict};
+use pinstripe::{Store, forget};
 use pinstripe_base::clock;
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
@@ -126,7 +126,7 @@ impl ForgetArgs {
     fn damaged(&self, run: &Run, store: &Store) -> Result<Option<SnapshotId>> {
         let [name] = self.snapshots.as_slice() else { return Ok(None) };
         let Some(id) = SnapshotId::from_hex(name) else { return Ok(None) };
-        let known = pinstripe::store::snapshots::read(store, id);
+        let known = pinstripe::read_snapshot(store, id);
         match known {
             Err(error) if error.kind() == Kind::Corrupt => {
                 run.monitor.note(&format!("snapshot {} cannot be read: {error}", id.short()));

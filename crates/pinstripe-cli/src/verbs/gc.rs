@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::ops::gc::{self, GcOptions, GcOutcome};
+use pinstripe::gc::{self, GcOptions, GcOutcome};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::catalog::Version;
-use pinstripe::ops::history;
+use pinstripe::{Version, history};
 use pinstripe_base::error::Result;
 
 use super::catalog::{CatalogFile, GAUGE};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::ops::init;
+use pinstripe::init;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::units::format_size;

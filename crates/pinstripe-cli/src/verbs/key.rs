@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::ops::key::{self, Slot};
+use pinstripe::key::{self, Slot};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::units::KIB;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::ops::ls;
+use pinstripe::ls;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::{FileKind, Metadata};

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::ops::member::{self, MemberShare, Moved};
+use pinstripe::member::{self, MemberShare, Moved};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
-#[cfg(feature = "s3")]
 use crate::args::{Time, duration};
 use crate::escape;
 use crate::event::Event;

@@ -1,7 +1,7 @@
 //! `pinstripe members`: which members the store has, where they are, what they hold.
 
-use pinstripe::ops::members::{self, MemberStatus};
-use pinstripe::store::MemberSlot;
+use pinstripe::members::MemberStatus;
+use pinstripe::{MemberSlot, members};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_member::label::MemberAbility;

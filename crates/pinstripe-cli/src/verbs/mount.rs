@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueHint;
-use pinstripe::ops::mount::{MemberMeters, SnapshotTree, SnapshotTreeOptions};
-use pinstripe::store::Store;
+use pinstripe::Store;
+use pinstripe::mount::{MemberMeters, SnapshotTree, SnapshotTreeOptions};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::sync::Stop;

@@ -5,10 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
-use pinstripe::ops::preview::{self, Act, ActTally};
-use pinstripe::ops::restore::{self, Delete, RestoreOptions};
-use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
-use pinstripe::walk::Exclude;
+use pinstripe::preview::{Act, ActTally};
+use pinstripe::restore::{Delete, RestoreOptions};
+use pinstripe::{Exclude, Owners, PathFilter, Reuse, preview, restore};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
@@ -212,11 +211,7 @@ impl RestoreArgs {
     }
 }
 
-fn preview(
-    run: &Run,
-    store: &pinstripe::store::Store,
-    options: &RestoreOptions<'_>,
-) -> Result<Ending> {
+fn preview(run: &Run, store: &pinstripe::Store, options: &RestoreOptions<'_>) -> Result<Ending> {
     let mut show = |act: Act, place: PathBuf, bytes: u64| {
         let word = match act {
             Act::Make => "make",

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use pinstripe::ops::scrub::{self, AgeBand, Budget};
-use pinstripe::store::Store;
+use pinstripe::scrub::{AgeBand, Budget};
+use pinstripe::{Store, scrub};
 use pinstripe_base::clock;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use pinstripe::ops::snapshots::{self, Known};
+use pinstripe::snapshots::{self, Known};
 use pinstripe_base::error::Result;
 use pinstripe_base::units::{format_count, format_size};
 use pinstripe_member::snapshot::Snapshot;

@@ -1,6 +1,6 @@
 //! `pinstripe stats`: what the store holds, what it takes, and what dedup saves.
 
-use pinstripe::ops::stats::{self, Holds};
+use pinstripe::stats::{self, Holds};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};

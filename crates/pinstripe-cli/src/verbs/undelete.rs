@@ -1,6 +1,6 @@
 //! `pinstripe undelete`: bring a forgotten snapshot back.
 
-use pinstripe::ops::forget;
+use pinstripe::forget;
 use pinstripe_base::error::Result;
 
 use super::snapshots;

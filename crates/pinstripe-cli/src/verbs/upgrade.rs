@@ -1,6 +1,6 @@
 //! `pinstripe upgrade`: bring a store of an earlier format version to the newest, in place.
 
-use pinstripe::ops::upgrade::{self, Direction};
+use pinstripe::upgrade::{self, Direction};
 use pinstripe_base::error::Result;
 
 use crate::event::Event;

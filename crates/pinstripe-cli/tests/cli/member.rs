@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_io::fault::Plan;
 
 use crate::stand::{Stand, assert_same_tree, each_at_once, noise};

@@ -9,9 +9,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pinstripe::ops::{backup, init, restore};
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::Store;
+use pinstripe::{Limits, MEMORY_DEFAULT_BYTES, Store, backup, init, restore};
 use pinstripe_base::checksum::checksum;
 use pinstripe_base::error::Error;
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -155,7 +153,7 @@ impl Trial {
             strip_bytes,
             chunking: chunking.parse().map_err(told)?,
             codec: Codec::default(),
-            seal: pinstripe::ops::init::Seal::none(),
+            seal: pinstripe::init::Seal::none(),
             same_disk: true,
             now_seconds: 0,
         })

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use pinstripe::walk::recommended_threads;
+use pinstripe::recommended_threads;
 use pinstripe_base::error::{Error, Result as LabResult};
 use pinstripe_lab::{OtherWalker, Table, case_tables, walk_beside};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};

@@ -24,7 +24,7 @@ use pinstripe_base::wire::Reader;
 use super::token::Token;
 
 /// The version of the protocol. Both ends have the same, or do not talk.
-pub const PROTOCOL: u16 = 1;
+pub(crate) const PROTOCOL: u16 = 1;
 /// Bytes of a greeting.
 pub const GREETING_BYTES: usize = 42;
 /// Bytes of a proof and of a MAC.

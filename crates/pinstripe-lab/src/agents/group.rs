@@ -23,7 +23,7 @@ use super::token::Token;
 use crate::run::Live;
 
 /// Agents of one coordinator.
-pub const MOST_AGENTS: usize = 256;
+pub(crate) const MOST_AGENTS: usize = 256;
 /// The time for one exchange.
 pub(crate) const EXCHANGE: Duration = Duration::from_secs(5);
 /// After an interrupt no agent is waited for longer.

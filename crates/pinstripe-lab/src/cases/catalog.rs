@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use pinstripe::ops;
-use pinstripe::store::Store;
+use pinstripe::{Store, rebuild_catalog};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_stats::Better;
@@ -145,7 +144,7 @@ impl Catalog {
         let (path, began) = (self.path("view.sqlite"), Instant::now());
         let counter = Counter::CataloguedVersions;
         let found = live.counting(CountedUnit::Items, counter, |monitor| {
-            drop(ops::catalog::rebuild(store, &path, monitor)?);
+            drop(rebuild_catalog(store, &path, monitor)?);
             Ok::<_, Error>(monitor.get(counter))
         })?;
         let seconds = began.elapsed().as_secs_f64();

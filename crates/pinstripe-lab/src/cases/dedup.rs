@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use pinstripe::ops::analyze;
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::pipeline::survey::{LENGTHS, Survey};
-use pinstripe::walk::Exclude;
+use pinstripe::{Exclude, Limits, MEMORY_DEFAULT_BYTES, SURVEY_LENGTHS, Survey, analyze};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
@@ -130,7 +127,11 @@ fn methods(survey: &Survey) -> Vec<(String, Count)> {
         ("whole files by content".to_owned(), survey.by_content),
     ];
     let named = |what: &str, counts: &[Count]| -> Vec<(String, Count)> {
-        counts.iter().zip(LENGTHS).map(|(count, bytes)| (of_length(what, bytes), *count)).collect()
+        counts
+            .iter()
+            .zip(SURVEY_LENGTHS)
+            .map(|(count, bytes)| (of_length(what, bytes), *count))
+            .collect()
     };
     let fixed = named("fixed blocks of", &survey.fixed);
     let defined = named(DEFINED, &survey.defined);
@@ -262,7 +263,7 @@ fn tables(results: &Results) -> Vec<Table> {
 /// The trees side by side, by the methods that people ask for first.
 fn summary(measured: &[(&Variant, &Run)]) -> Table {
     let ways = ["whole files by name, size and content", "whole files by content"];
-    let defined = of_length(DEFINED, LENGTHS[SHOWN]);
+    let defined = of_length(DEFINED, SURVEY_LENGTHS[SHOWN]);
     let ways = [ways[0], ways[1], defined.as_str()];
     let mut head =
         ["tree", "files", "distinct files", "% fewer", "bytes"].map(str::to_owned).to_vec();
@@ -320,7 +321,7 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
 
 /// A survey of nothing, for the names of its parts.
 fn all_methods() -> Survey {
-    let none = vec![Count::default(); LENGTHS.len()];
+    let none = vec![Count::default(); SURVEY_LENGTHS.len()];
     Survey { fixed: none.clone(), defined: none, ..Survey::default() }
 }
 

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::ops::backup::{self, BackupOptions};
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::Store;
+use pinstripe::backup::BackupOptions;
+use pinstripe::{Limits, MEMORY_DEFAULT_BYTES, Store, backup};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::SharedDevice;

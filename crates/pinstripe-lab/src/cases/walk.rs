@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pinstripe::walk::recommended_threads;
+use pinstripe::recommended_threads;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_stats::Better;
 

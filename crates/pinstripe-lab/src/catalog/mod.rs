@@ -7,12 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use pinstripe::ops;
-use pinstripe::pipeline::backup::write_tree;
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::deletion::acknowledge::Acknowledger;
-use pinstripe::store::index::Index;
-use pinstripe::store::{Store, sessions};
+use pinstripe::index::Index;
+use pinstripe::{Acknowledger, Limits, MEMORY_DEFAULT_BYTES, Store, init, sessions, write_tree};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::id::{SnapshotId, random};
 use pinstripe_base::monitor::{Counter, Monitor};
@@ -50,17 +46,17 @@ pub fn new_store(at: &Path) -> Result<Store> {
         }
         _ => fs::create_dir_all(at).map_err(|error| Error::io("cannot make", at, error))?,
     }
-    let options = ops::init::InitOptions {
+    let options = init::InitOptions {
         members: (0..MEMBERS).map(|number| at.join(format!("m{number}"))).collect(),
         parity: 1,
-        strip_bytes: u64::from(ops::init::STRIP_BYTES_DEFAULT),
-        chunking: ops::init::CHUNKING_DEFAULT.parse()?,
+        strip_bytes: u64::from(init::STRIP_BYTES_DEFAULT),
+        chunking: init::CHUNKING_DEFAULT.parse()?,
         codec: pinstripe_stripe::Codec::default(),
-        seal: ops::init::Seal::none(),
+        seal: init::Seal::none(),
         same_disk: true,
         now_seconds: 0,
     };
-    ops::init::run(&options)?;
+    init::run(&options)?;
     Store::open(&at.join("m0"), &Plan::default())
 }
 

@@ -85,7 +85,7 @@ fn serial(folder: &Path) -> Option<String> {
 }
 
 /// The serial number of the disk that a path is, or is a partition of.
-pub fn serial_of(path: &Path) -> Option<String> {
+pub(crate) fn serial_of(path: &Path) -> Option<String> {
     serial(&folder_of(Path::new("/"), number_of(path)?)?)
 }
 

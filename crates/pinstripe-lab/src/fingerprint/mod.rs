@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use self::disk::{disk_of, folder_of};
 use crate::machine::Machine;
 
-pub use disk::{DiskDescription, serial_of};
+pub use disk::DiskDescription;
+pub(crate) use disk::serial_of;
 pub use facts::{Facts, PLACE, differences};
 
 /// The machine and the places that were measured.

@@ -9,7 +9,7 @@ use std::path::Path;
 /// They compress, write back and serve loop devices for any process, and the kernel does not say
 /// for which one: where a run leaves much work to them, their time counts as its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct KernelThreads(BTreeMap<u32, u64>);
+pub(crate) struct KernelThreads(BTreeMap<u32, u64>);
 
 /// The parent of kernel threads: kthreadd.
 const PARENT: &str = "2";
@@ -41,7 +41,7 @@ impl KernelThreads {
 /// Processor time, in ticks, of each task of the idle class (SCHED_IDLE) at one moment. The kernel
 /// counts it with that of all others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct IdleTasks(BTreeMap<u32, u64>);
+pub(crate) struct IdleTasks(BTreeMap<u32, u64>);
 
 /// The number of the idle class (sched(7)).
 const SCHED_IDLE: &str = "5";

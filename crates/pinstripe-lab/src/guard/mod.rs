@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pinstripe_base::units::format_size;
 use serde::{Deserialize, Serialize};
 
-pub use kernel::KernelThreads;
+pub(crate) use kernel::KernelThreads;
 pub use reading::Reading;
 
 /// Beyond which of these a run is disturbed.
@@ -69,7 +69,7 @@ pub struct Disturbance {
 
 /// A run's own work, so that it is not taken for that of others.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct OwnUsage {
+pub(crate) struct OwnUsage {
     /// Processor time, in seconds.
     pub cpu_s: f64,
     /// Bytes that it requested.

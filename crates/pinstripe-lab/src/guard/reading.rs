@@ -9,7 +9,7 @@ use super::kernel::IdleTasks;
 /// Time in which processes waited, in microseconds since the machine was started
 /// (Documentation/accounting/psi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pressure {
+pub(crate) struct Pressure {
     /// At least one process waited.
     pub some_us: u64,
     /// All processes that were not idle waited.
@@ -18,7 +18,7 @@ pub struct Pressure {
 
 /// Bytes that a disk moved since the machine was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DiskTransfer {
+pub(crate) struct DiskTransfer {
     /// From it.
     pub read_bytes: u64,
     /// To it.

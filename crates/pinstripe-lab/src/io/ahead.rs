@@ -16,7 +16,7 @@ const UNITS: u64 = 80;
 const OBJECT: u64 = 0;
 
 /// Reads ahead of a device's readers.
-pub struct AheadDevice {
+pub(crate) struct AheadDevice {
     runner: Runner<Units>,
     readers: Readers,
     bounds: Bounds,

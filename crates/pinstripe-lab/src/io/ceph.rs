@@ -24,7 +24,7 @@ const ALIGN_BYTES: u32 = 1;
 type Act<'a> = &'a mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>;
 
 /// Equal objects, one behind the other. They are removed when it is dropped.
-pub struct CephDevice {
+pub(crate) struct CephDevice {
     pool: Pool,
     place: PathBuf,
     prefix: String,

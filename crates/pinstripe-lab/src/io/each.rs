@@ -27,7 +27,7 @@ pub fn at_once<T: Send>(count: usize, act: impl Fn(usize) -> T + Sync) -> Vec<T>
 ///
 /// # Errors
 /// The errors of [`run`]: of several the first area's.
-pub fn run_each(job: &Job, areas: &[Area], live: &Live) -> Result<Done> {
+pub(crate) fn run_each(job: &Job, areas: &[Area], live: &Live) -> Result<Done> {
     let alone = Job { syncing: Syncing { at_end: false, ..job.syncing }, ..job.clone() };
     let began = Instant::now();
     let parts = at_once(areas.len(), |number| {

@@ -31,7 +31,7 @@ pub const KINDS: [&str; 16] = [
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadOperation {
+pub(crate) struct LoadOperation {
     /// The sort: a place in [`KINDS`].
     pub kind: usize,
     /// The operation.
@@ -42,7 +42,7 @@ pub struct LoadOperation {
 
 /// The operation. Paths are relative, handles are numbers of the file's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileAction {
+pub(crate) enum FileAction {
     /// Opens or makes a file or directory.
     Open {
         /// What.

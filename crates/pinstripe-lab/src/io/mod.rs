@@ -25,12 +25,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::histogram::Histogram;
 
-pub use ahead::AheadDevice;
-pub use ceph::CephDevice;
+pub(crate) use ahead::AheadDevice;
+pub(crate) use ceph::CephDevice;
 pub use content::Content;
-pub use each::{at_once, run_each};
+pub use each::at_once;
+pub(crate) use each::run_each;
 pub use pattern::{Direction, Order, Pattern, Request};
-pub use stored::StoredFiles;
+pub(crate) use stored::StoredFiles;
 #[cfg(test)]
 pub use stored::packs_of;
 pub use target::{Area, Target};

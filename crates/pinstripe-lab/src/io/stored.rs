@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
-use pinstripe::store::Store;
+use pinstripe::Store;
+use pinstripe::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe_base::error::{Error, Result};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::device::{Caps, Device, SharedDevice, too_short, write_parts};
@@ -24,7 +24,7 @@ const FETCHERS: usize = 64;
 const REQUEST_BYTES: usize = 1 << 20;
 
 /// A store with one snapshot, whose files are to be read.
-pub struct StoredFiles {
+pub(crate) struct StoredFiles {
     store: &'static Store,
     monitor: &'static Monitor,
     memory_bytes: u64,

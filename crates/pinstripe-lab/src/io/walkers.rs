@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinstripe::walk::{WalkItem, WalkOptions, Walker};
+use pinstripe::{WalkItem, WalkOptions, Walker};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 use pinstripe_member::meta::FileKind;

@@ -244,7 +244,12 @@ pub fn changes(mut entries: Vec<Entry>, seed: u64) -> Vec<Series> {
 
 /// The history of each variant of some results, in their order, up to these results themselves: the
 /// last `most` times, and only of those that were measured before.
-pub fn history_of(results: &Results, history: &[Entry], most: usize, seed: u64) -> Vec<Series> {
+pub(crate) fn history_of(
+    results: &Results,
+    history: &[Entry],
+    most: usize,
+    seed: u64,
+) -> Vec<Series> {
     let own = entries(results);
     let is_earlier = |it: &&Entry| it.started_seconds < results.started_seconds;
     let of = |own: Entry| {

@@ -25,13 +25,15 @@ use crate::questions;
 pub use compare::{Comparison, Sides, compare, compare_executions};
 pub use execution::refuse_repeated;
 pub use file::{load, load_all, put, save};
-pub use history::{Change, Entry, Series, append, changes, entries, history_of, read_history};
+pub(crate) use history::history_of;
+pub use history::{Change, Entry, Series, append, changes, entries, read_history};
 pub use hosts::{ClockDifference, Host, Part};
 #[cfg(test)]
 pub(crate) use page::Thinned;
-pub use page::embed;
+pub(crate) use page::embed;
 pub use run::{Measured, Note, Run, Sample};
-pub use standing::{Counting, PAIRS_TO_JUDGE, Standing, Standings, standings};
+pub use standing::{Counting, Standing, standings};
+pub(crate) use standing::{PAIRS_TO_JUDGE, Standings};
 
 /// The version of the form that this program writes.
 pub const VERSION: u32 = 1;

@@ -14,7 +14,7 @@ const END: &str = "</script>";
 
 /// The parts left out of results so that they fit into a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Thinned {
+pub(crate) enum Thinned {
     /// Nothing.
     Whole,
     /// Single samples and histogram buckets: the course of a run is shown in coarser steps.
@@ -53,7 +53,7 @@ impl Thinned {
 
 /// Results as elements of a page that together take `room` bytes at most, with as much left out as
 /// that needs.
-pub fn embed(all: &[Results], room: usize) -> (String, Thinned) {
+pub(crate) fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     let tries: [(Thinned, usize, u32); 8] = [
         (Thinned::Whole, usize::MAX, u32::MAX),
         (Thinned::Coarse, 100, 8),

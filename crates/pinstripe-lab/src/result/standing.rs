@@ -19,7 +19,7 @@ const DROP_ALPHA: f64 = 0.005;
 
 /// From this number of pairs on, the pairs are judged; with fewer, one side would have to win
 /// nearly all of them.
-pub const PAIRS_TO_JUDGE: usize = 8;
+pub(crate) const PAIRS_TO_JUDGE: usize = 8;
 
 /// The standing of a variant in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Standing {
 
 /// The standing of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standings {
+pub(crate) struct Standings {
     /// The number of the one that is fastest so far.
     pub best: usize,
     /// By variant.

@@ -27,7 +27,7 @@ pub use live::{CountedUnit, Live, Remaining, RunStage};
 pub use plan::{Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 use runner::Here;
 pub use runner::Runner;
-pub use station::{Readied, Station};
+pub(crate) use station::{Readied, Station};
 
 /// Judging and saving is not done more often: it would take longer than the runs.
 const PUBLISH_EVERY: Duration = Duration::from_secs(1);

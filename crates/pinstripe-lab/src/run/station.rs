@@ -19,7 +19,7 @@ use crate::result::{Note, Results, Run};
 const LOOK_HOLDS: Duration = Duration::from_secs(2);
 
 /// The guards and probes of one machine.
-pub struct Station {
+pub(crate) struct Station {
     /// By variant.
     guards: Vec<Guard>,
     /// The number of its place, by variant.
@@ -35,7 +35,7 @@ pub struct Station {
 }
 
 /// A variant that may be run now, and how the machine was just before.
-pub struct Readied {
+pub(crate) struct Readied {
     disturbances: Vec<Disturbance>,
     mood_us: Option<f64>,
 }

@@ -13,7 +13,7 @@ use crate::run::Live;
 
 /// `ext4`, `ext4 -O ^has_journal mount=noatime`, `btrfs mount=compress=zstd:3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FsCandidate {
+pub(crate) struct FsCandidate {
     /// Which file system.
     pub kind: &'static FileSystem,
     /// The arguments of its program besides those of [`FileSystem`].
@@ -24,7 +24,7 @@ pub struct FsCandidate {
 
 /// A candidate, and the program that makes it here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Maker {
+pub(crate) struct Maker {
     /// The file system made.
     pub candidate: FsCandidate,
     /// By what.

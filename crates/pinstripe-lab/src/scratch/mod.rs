@@ -23,7 +23,7 @@ use pinstripe_base::units::format_size;
 use crate::run::Live;
 use crate::safety;
 
-pub use candidate::{FsCandidate, Maker};
+pub(crate) use candidate::{FsCandidate, Maker};
 pub use image::Image;
 pub use mount::{Mounted, may_mount};
 

@@ -15,7 +15,7 @@ use crate::table::{Align, Cell, Table};
 const TOGETHER: f64 = 0.9;
 
 /// The machines, and the results of each for each variant; empty if one machine measured by itself.
-pub fn host_tables(results: &Results) -> Vec<Table> {
+pub(crate) fn host_tables(results: &Results) -> Vec<Table> {
     match results.hosts.is_empty() {
         true => Vec::new(),
         false => vec![of_hosts(results), by_host(results)],

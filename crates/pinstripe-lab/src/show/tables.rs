@@ -171,7 +171,7 @@ pub(crate) fn hump_text(variant: &Variant) -> Option<String> {
 }
 
 /// A sentence for each comparison; where several have too few runs, one for all of those.
-pub fn verdict_lines(results: &Results) -> Vec<String> {
+pub(crate) fn verdict_lines(results: &Results) -> Vec<String> {
     let has_few = |it: &&Compared| it.verdict.finding == Finding::TooFewRuns;
     let (few, told): (Vec<&Compared>, Vec<&Compared>) = results.verdicts.iter().partition(has_few);
     let lines = told.into_iter().map(sentence);
@@ -336,7 +336,7 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
 }
 
 /// The environment of the measurement.
-pub fn fingerprint_lines(results: &Results) -> Vec<String> {
+pub(crate) fn fingerprint_lines(results: &Results) -> Vec<String> {
     if results.hosts.is_empty() {
         return lines_of(&results.fingerprint);
     }

@@ -18,7 +18,7 @@ pub struct OptionHead {
 
 /// An option with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientOption<'a> {
+pub(crate) enum ClientOption<'a> {
     /// An export is chosen, in the old way, in which nothing can be refused.
     ExportName(&'a str),
     /// The client goes.

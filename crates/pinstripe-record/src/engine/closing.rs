@@ -9,7 +9,7 @@ use crate::take::{Summed, TakeFile, TrimmedRun};
 ///
 /// # Errors
 /// As reported by the system.
-pub fn trimmed_run(
+pub(crate) fn trimmed_run(
     file: &TakeFile,
     payload_at: u64,
     at: u64,
@@ -28,7 +28,12 @@ pub fn trimmed_run(
 ///
 /// The length comes first, for it frees what was reserved; a disk that is full even then has no
 /// room for cues, and the file is intact without.
-pub fn close_file(file: &TakeFile, facts: &HeadFacts, payload: u64, cues: &[Cue]) -> Result<()> {
+pub(crate) fn close_file(
+    file: &TakeFile,
+    facts: &HeadFacts,
+    payload: u64,
+    cues: &[Cue],
+) -> Result<()> {
     let at = facts.payload_at();
     file.device().set_len(at + payload)?;
     let (head, tail) = facts.complete(payload, cues);

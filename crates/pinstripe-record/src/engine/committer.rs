@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// Commits repeatedly, until the writer is at its end and every file closed, or the directory was
 /// given up and nothing more can be done.
-pub fn commit_lane(shared: &SharedTake, lane: &Lane) {
+pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
     let pool = WorkerPool::default();
     let begin = || {
         if shared.settings.is_realtime

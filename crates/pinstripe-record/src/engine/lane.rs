@@ -17,7 +17,7 @@ use crate::take::{Journal, JournalEvent, JournalRecord, TakeFolder};
 
 /// Figures of a lane, each the greatest or the sum so far.
 #[derive(Default)]
-pub struct LaneFigures {
+pub(crate) struct LaneFigures {
     /// Payload bytes written.
     pub written_bytes: AtomicU64,
     /// The longest write, in nanoseconds.

@@ -23,16 +23,18 @@ mod stages;
 mod stream_copy;
 mod writer;
 
-pub use closing::{close_file, trimmed_run};
-pub use committer::commit_lane;
+pub(crate) use closing::{close_file, trimmed_run};
+pub(crate) use committer::commit_lane;
 pub use gate::Gate;
 pub use headroom::keep as keep_head_room;
-pub use lane::{Lane, LaneFigures};
+pub use lane::Lane;
+pub(crate) use lane::LaneFigures;
 pub use piece::Piece;
-pub use roll::RollArea;
-pub use shared::{EngineSettings, SharedStream, SharedTake, cues_within};
-pub use stream_copy::StreamCopy;
-pub use writer::write_lane;
+pub(crate) use roll::RollArea;
+pub use shared::EngineSettings;
+pub(crate) use shared::{SharedStream, SharedTake, cues_within};
+pub(crate) use stream_copy::StreamCopy;
+pub(crate) use writer::write_lane;
 
 #[cfg(test)]
 mod lag_tests;

@@ -45,7 +45,7 @@ impl Drop for RollFile {
 }
 
 /// The area of one copy.
-pub struct RollArea {
+pub(crate) struct RollArea {
     roll: Arc<RollFile>,
     offset: u64,
     bytes: u64,

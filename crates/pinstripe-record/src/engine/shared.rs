@@ -43,7 +43,7 @@ pub struct EngineSettings {
 }
 
 /// One stream.
-pub struct SharedStream {
+pub(crate) struct SharedStream {
     /// The ring.
     pub ring: Arc<Ring>,
     /// The contents of the heads of its files.
@@ -98,7 +98,7 @@ pub struct Losses {
 }
 
 /// State that all lanes share.
-pub struct SharedTake {
+pub(crate) struct SharedTake {
     /// When the take began.
     pub began: Instant,
     /// The settings.
@@ -305,7 +305,7 @@ impl SharedTake {
 }
 
 /// Gaps and marks within frames of a stream, as cues of the file that has these frames.
-pub fn cues_within(
+pub(crate) fn cues_within(
     gaps: &[RecordedGap],
     marks: &[RecordedMark],
     stream: u32,
@@ -328,7 +328,7 @@ pub fn cues_within(
 
 /// When and with how much pre-roll a take began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TakeBeginning {
+pub(crate) struct TakeBeginning {
     /// The moment of the order to start, since the devices were opened.
     pub at: Duration,
     /// The length of the pre-roll.

@@ -7,7 +7,7 @@ use crate::take::{CommitStages, SlowSync};
 
 /// The slowest so far.
 #[derive(Debug)]
-pub struct SlowestCommit {
+pub(crate) struct SlowestCommit {
     slowest: RankedMutex<(SlowSync, CommitStages)>,
 }
 

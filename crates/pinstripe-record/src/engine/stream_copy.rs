@@ -7,7 +7,7 @@ use super::roll::RollArea;
 use crate::ring::RingConsumer;
 
 /// One copy of a stream, from the ring to its file.
-pub struct StreamCopy {
+pub(crate) struct StreamCopy {
     /// The stream.
     pub stream: u32,
     /// 0, or 1 of a mirror.

@@ -32,7 +32,7 @@ const LOOK_SOONEST: Duration = Duration::from_millis(2);
 const AGE_LEAST: Duration = Duration::from_millis(500);
 
 /// Empties rings until every copy of this lane is at its end, and no more copies are handed over.
-pub fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
+pub(crate) fn write_lane(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
     let writers = shared.settings.writes.writers().min(copies.len()).max(1);
     std::thread::scope(|scope| {
         let filling = scope.spawn(|| fill_fronts(shared, lane));

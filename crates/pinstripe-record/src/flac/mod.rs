@@ -20,7 +20,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::sample::{SampleFormat, StreamShape};
 
-pub use reader::FlacReader;
+pub(crate) use reader::FlacReader;
 pub use writer::FlacWriter;
 
 /// Channels of a stream of FLAC.

@@ -18,7 +18,7 @@ const NEAR_FRAMES: u64 = 16 * FLAC_BLOCK;
 const UNKNOWN: u64 = u64::MAX / 2;
 
 /// A device of samples, whose file is FLAC.
-pub struct FlacReader {
+pub(crate) struct FlacReader {
     file: SharedDevice,
     shape: StreamShape,
     payload_at: u64,

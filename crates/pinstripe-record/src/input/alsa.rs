@@ -80,7 +80,7 @@ fn file_name(device: &str) -> String {
 }
 
 /// A device that is open.
-pub struct AlsaInput {
+pub(crate) struct AlsaInput {
     spec: AlsaSpec,
     card: AlsaPcm,
     shape: StreamShape,

@@ -59,7 +59,7 @@ impl JackSpec {
 }
 
 /// Ports of a server, and a client of ours that has one for each.
-pub struct JackInput {
+pub(crate) struct JackInput {
     spec: JackSpec,
     client: Arc<JackClient>,
     shape: StreamShape,

@@ -24,11 +24,12 @@ use crate::sample::{StreamShape, frames_in};
 use crate::start::CommonStart;
 use crate::take::RecordedStream;
 
-pub use alsa::AlsaInput;
-pub use jack::JackInput;
+pub(crate) use alsa::AlsaInput;
+pub(crate) use jack::JackInput;
 pub(crate) use jack::is_match as is_port_match;
-pub use pcm::PcmInput;
-pub use rtp::{RtpInput, RtpPacket, RtpWindow, SdpStream};
+pub(crate) use pcm::PcmInput;
+pub(crate) use rtp::RtpInput;
+pub use rtp::{RtpPacket, RtpWindow, SdpStream};
 pub use text::{InputSpec, check_apart, parse_input};
 pub use tone::TestInput;
 

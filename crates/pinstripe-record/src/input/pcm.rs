@@ -172,7 +172,7 @@ fn stem(place: &Place) -> String {
 }
 
 /// Samples of another program.
-pub struct PcmInput {
+pub(crate) struct PcmInput {
     spec: PcmSpec,
     /// Streams, and channels of each.
     count: usize,

@@ -21,7 +21,7 @@ const FRAMES: usize = 1024;
 
 /// The state of a capture so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Captured {
+pub(crate) struct Captured {
     /// Frames, those that are missing included.
     pub frames: u64,
     /// Frames that the server's clock passed without handing them over.
@@ -106,7 +106,7 @@ struct State {
 unsafe impl Send for State {}
 
 /// A client that is active. It is stopped when this is dropped.
-pub struct Capture {
+pub(crate) struct Capture {
     active: ActiveClient<Arc<JackClient>, Receiver>,
     client: Arc<JackClient>,
     ports: Vec<NonNull<RawPort>>,

@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-pub use capture::{Capture, Captured};
+pub(crate) use capture::{Capture, Captured};
 use library::{
     AUDIO, CAPTURE_LATENCY, JackLibrary, LatencyRange, NO_START_SERVER, PLAYBACK_LATENCY,
     PORT_IS_INPUT, PORT_IS_OUTPUT, PORT_IS_PHYSICAL, RawClient, RawPort,
 };
-pub use playback::{Playback, PlaybackCounts};
+pub(crate) use playback::{Playback, PlaybackCounts};
 
 /// A server answers in milliseconds, or hangs.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// Counts of the frames played so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PlaybackCounts {
+pub(crate) struct PlaybackCounts {
     /// Frames of the longest stream.
     pub frames: u64,
     /// Blocks in which a stream had too little, and jumps of the server's clock.
@@ -71,7 +71,7 @@ struct Tracks {
 }
 
 /// A client that plays. It is stopped when this is dropped.
-pub struct Playback<'c> {
+pub(crate) struct Playback<'c> {
     active: ActiveClient<&'c JackClient, State>,
     shared: Arc<Shared>,
 }

@@ -21,7 +21,7 @@ const IN_TIME: u64 = u64::MAX - 1;
 
 /// The moment from which the frames of a take are counted.
 #[derive(Debug, Clone, Copy)]
-pub struct TakeZero {
+pub(crate) struct TakeZero {
     /// The beginning, or the order to start.
     pub at: Instant,
     /// The length of the pre-roll.
@@ -29,7 +29,7 @@ pub struct TakeZero {
 }
 
 /// The beginning of one input, which its streams share: they are made in step.
-pub struct InputBeginning {
+pub(crate) struct InputBeginning {
     /// Empty while the take is awaited, and where inputs are counted from their own beginnings.
     zero: Arc<OnceLock<TakeZero>>,
     /// The most that is recorded from the zero on.

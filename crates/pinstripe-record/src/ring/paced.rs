@@ -4,7 +4,7 @@ use super::{Found, RingConsumer};
 
 /// Takes frames of a stream that is played. Frames that are missing when due are skipped when they
 /// arrive, so that all streams stay aligned. Never blocks, never allocates.
-pub struct PacedConsumer {
+pub(crate) struct PacedConsumer {
     consumer: RingConsumer,
     /// Bytes that come too late and are left out.
     late_bytes: u64,

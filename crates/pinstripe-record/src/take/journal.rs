@@ -351,7 +351,7 @@ impl Journal {
 }
 
 /// Reads a journal record by record, with one record in memory.
-pub struct JournalReader<'a> {
+pub(crate) struct JournalReader<'a> {
     file: &'a TakeFile,
     length: u64,
     at: u64,

@@ -14,16 +14,16 @@ mod names;
 mod payload;
 
 pub use folder::{DiskFolder, TakeFile, TakeFolder};
+pub(crate) use journal::JournalReader;
 pub use journal::{
-    Journal, JournalEvent, JournalReader, JournalRecord, PieceBehind, ProgressRun, Summed,
-    decode_journal,
+    Journal, JournalEvent, JournalRecord, PieceBehind, ProgressRun, Summed, decode_journal,
 };
 pub use manifest::{
     BesideTake, CommitStages, Manifest, RecordedGap, RecordedMark, RecordedPiece, RecordedStream,
     SlowSync, TakeFigures, TakeState, TrimmedRun, is_plain_name,
 };
-pub use names::{is_stream_file_name, stream_file_name};
-pub use payload::open_payload;
+pub(crate) use names::{is_stream_file_name, stream_file_name};
+pub(crate) use payload::open_payload;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";

@@ -14,14 +14,14 @@ const LATER: char = '@';
 
 /// The name of a file: of a copy, and of a later file also by its first frame and its number, which makes
 /// it the only one where two begin with one frame.
-pub fn stream_file_name(facts: &HeadFacts, copy: u32, later: Option<(u64, u32)>) -> String {
+pub(crate) fn stream_file_name(facts: &HeadFacts, copy: u32, later: Option<(u64, u32)>) -> String {
     let mirror = if copy > 0 { MIRROR } else { "" };
     let later = later.map_or(String::new(), |(frame, piece)| format!("{LATER}{frame:012}-{piece}"));
     format!("{}{mirror}{later}.{}", stem(facts), facts.extension())
 }
 
 /// Whether [`stream_file_name`] can return this name for this stream.
-pub fn is_stream_file_name(name: &str, facts: &HeadFacts) -> bool {
+pub(crate) fn is_stream_file_name(name: &str, facts: &HeadFacts) -> bool {
     let rest = name.strip_prefix(&stem(facts));
     let rest = rest.and_then(|it| it.strip_suffix(facts.extension())?.strip_suffix('.'));
     let Some(rest) = rest.map(|it| it.strip_prefix(MIRROR).unwrap_or(it)) else { return false };

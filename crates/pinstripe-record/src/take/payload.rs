@@ -15,7 +15,7 @@ use crate::header::FileKind;
 /// # Errors
 /// [`Kind::Corrupt`] for a stream that the take has not; [`Kind::Unsupported`] without libFLAC; the
 /// errors of the folder.
-pub fn open_payload(
+pub(crate) fn open_payload(
     folder: &dyn TakeFolder,
     manifest: &Manifest,
     stream: u32,

@@ -13,8 +13,7 @@ use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SplitId;
 use pinstripe_base::wire::{Reader, Writer};
-use pinstripe_member::envelope;
-use pinstripe_member::envelope::Object;
+use pinstripe_member::envelope::{self, Object};
 
 use super::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, OUTPUTS_MAX, Tag, unit_bytes};
 

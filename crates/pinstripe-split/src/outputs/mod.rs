@@ -23,4 +23,4 @@ mod window;
 pub(crate) use output::no_remote;
 pub use output::{RemoteOutputs, SplitOutput, beside_path};
 pub use reader::{Located, Reader};
-pub use tree_hash::{TreeHash, UnitHash};
+pub(crate) use tree_hash::{TreeHash, UnitHash};

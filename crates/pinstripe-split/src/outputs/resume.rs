@@ -18,7 +18,7 @@ use pinstripe_stripe::Geometry;
 
 /// The finished part of a log.
 #[derive(Debug, Clone, Default)]
-pub struct LogProgress {
+pub(crate) struct LogProgress {
     /// The position at which the log continues.
     pub log_bytes: u64,
     /// Batches in it that no index names yet.
@@ -31,7 +31,7 @@ pub struct LogProgress {
 
 /// The finished part of a split.
 #[derive(Default)]
-pub struct Resumed {
+pub(crate) struct Resumed {
     /// By log.
     pub begun: Vec<LogProgress>,
     /// Parts of the hash, by unit.

@@ -16,7 +16,7 @@ use blake3::hazmat::{
 
 /// The contribution of a unit to the hash of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnitHash {
+pub(crate) struct UnitHash {
     /// The hash of the unit, if it is all that there is.
     alone: Option<[u8; 32]>,
     /// As a subtree. The same bytes elsewhere have another.
@@ -41,7 +41,7 @@ impl UnitHash {
 
 /// Puts the parts together.
 #[derive(Debug, Default)]
-pub struct TreeHash {
+pub(crate) struct TreeHash {
     /// Subtrees that are complete, from the left; each with its number of units, a power of two.
     stack: Vec<(ChainingValue, u64)>,
     /// The newest part. Whether it has a right neighbour is not known yet.

@@ -13,7 +13,7 @@ use pinstripe_member::meta::{FileKind, Stat};
 
 /// An open file or block device.
 #[derive(Debug)]
-pub struct BulkFile {
+pub(crate) struct BulkFile {
     fd: OwnedFd,
     place: PathBuf,
     identity: Identity,

@@ -36,7 +36,7 @@ use pinstripe_member::meta::{FileKind, Stat};
 
 pub use device::SourceDevice;
 pub use fake::{Fake, FakeSpec, Millionths};
-pub use file::BulkFile;
+pub(crate) use file::BulkFile;
 pub use pipe::Pipe;
 pub use units::{SourcePiece, Units};
 

@@ -6,7 +6,7 @@ use super::{Codec, lzo};
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// No record has more raw bytes than this: a header with a larger number is damaged.
-pub const MAX_RAW_BYTES: usize = 64 << 20;
+pub(crate) const MAX_RAW_BYTES: usize = 64 << 20;
 
 /// Makes records raw again. One per worker: it keeps the zstd context.
 pub struct Decoder {

@@ -22,7 +22,8 @@ use std::str::FromStr;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-pub use decode::{Decoder, MAX_RAW_BYTES};
+pub use decode::Decoder;
+pub(crate) use decode::MAX_RAW_BYTES;
 pub use encode::{Encoded, Encoder};
 pub use governor::{EncoderSet, Governor};
 pub use incompressible::{Look, looks_incompressible};

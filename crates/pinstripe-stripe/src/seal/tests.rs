@@ -8,8 +8,7 @@ use super::*;
 use pinstripe_base::id::{ChunkId, SnapshotId, StoreId};
 use pinstripe_member::keys::Keys;
 use pinstripe_member::label::{Encryption, Padding};
-use pinstripe_member::record;
-use pinstripe_member::record::{ChunkRow, RecordHead, RecordKind};
+use pinstripe_member::record::{self, ChunkRow, RecordHead, RecordKind};
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 
 const CIPHERS: [Encryption; 2] = [Encryption::Aes256Gcm, Encryption::ChaCha20Poly1305];

@@ -33,7 +33,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 pub(crate) use children::{ChildOfDirectory, VersionRow};
 pub use history::Version;
-pub use intake::{Base, Change, Facts, Intake};
+pub use intake::{Base, Change, Intake};
 pub(crate) use search::Series;
 pub use search::{FoundVersion, Holder, Query};
 

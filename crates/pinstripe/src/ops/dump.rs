@@ -15,8 +15,7 @@ use pinstripe_io::beneath::{check_relative, shown_from_root};
 use pinstripe_member::entry::Entry;
 use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::Snapshot;
-use pinstripe_member::tar;
-use pinstripe_member::tar::TarEntry;
+use pinstripe_member::tar::{self, TarEntry};
 
 /// Options of `dump`.
 pub struct DumpOptions<'a> {

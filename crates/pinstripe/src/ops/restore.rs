@@ -137,7 +137,7 @@ impl<'a> Selection<'a> {
     ///
     /// # Errors
     /// The errors of [`first_entry`].
-    pub fn require(&self) -> Result<()> {
+    pub(crate) fn require(&self) -> Result<()> {
         if !self.below.is_empty() {
             first_entry(&mut self.all_entries()?, self.below)?;
         }

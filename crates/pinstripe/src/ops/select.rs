@@ -9,7 +9,7 @@ use pinstripe_member::entry::Entry;
 use pinstripe_member::snapshot::Snapshot;
 
 /// A snapshot and a path in it, as a command named them.
-pub struct Selected {
+pub(crate) struct Selected {
     /// The snapshot.
     pub snapshot: Snapshot,
     /// The path from the file system's root, without slashes at its ends.

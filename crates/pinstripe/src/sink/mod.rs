@@ -43,7 +43,8 @@ use pinstripe_member::meta::{FileKind, Metadata, Time};
 pub use apply_metadata::{MetadataPart, Unset};
 pub use existing::Existing;
 pub use file::FileSink;
-pub use remove::{Removal, WantedNames};
+pub use remove::Removal;
+pub(crate) use remove::WantedNames;
 pub use root::RemovedCount;
 
 use apply_metadata::Handle;

@@ -34,7 +34,7 @@ pub enum Removal {
 }
 
 /// The names that a snapshot has in a directory, each with whether it is a directory.
-pub type WantedNames = HashMap<Vec<u8>, bool>;
+pub(crate) type WantedNames = HashMap<Vec<u8>, bool>;
 
 /// The entries of a directory of the target that the snapshot lacks.
 #[derive(Debug, Default)]

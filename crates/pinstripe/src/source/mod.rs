@@ -27,7 +27,7 @@ use pinstripe_io::beneath::{Resolver, check_relative, failure, shown};
 use pinstripe_member::meta::Stat;
 
 pub use file::SourceFile;
-pub use xattr::{Xattrs, xattrs_at, xattrs_of};
+pub use xattr::{Xattrs, xattrs_at};
 
 /// The file system's root: what the paths of a backup are relative to.
 ///

@@ -45,7 +45,7 @@ pub fn xattrs_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Xattrs> {
 }
 
 /// The extended attributes of what `fd` has open for reading; `path` is only for messages.
-pub fn xattrs_of(fd: BorrowedFd<'_>, path: &[u8]) -> Xattrs {
+pub(crate) fn xattrs_of(fd: BorrowedFd<'_>, path: &[u8]) -> Xattrs {
     collect(
         path,
         |buffer| rustix::fs::flistxattr(fd, buffer),

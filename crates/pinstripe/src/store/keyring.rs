@@ -11,8 +11,9 @@ mod newest;
 mod room;
 mod unlock;
 
-pub use room::{KeyRoom, judge_key_object};
-pub use unlock::{COST_DEFAULT_KIB, Opened, UnlockLimits};
+pub use room::KeyRoom;
+pub(crate) use room::judge_key_object;
+pub use unlock::UnlockLimits;
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -28,7 +29,7 @@ use pinstripe_member::{ExtentName, Member, Room};
 use pinstripe_stripe::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked_error};
 
 /// A key ring of format version 2, as it is put on the members.
-pub struct ChainedRing {
+pub(crate) struct ChainedRing {
     /// The name.
     pub name: ExtentName,
     /// The bytes.

@@ -39,10 +39,10 @@ use std::sync::Arc;
 
 pub use claim::Claim;
 pub use halves::OtherHalf;
-pub use keyring::{COST_DEFAULT_KIB, ChainedRing, KeyRoom, Opened, UnlockLimits, judge_key_object};
+pub use keyring::UnlockLimits;
+pub(crate) use keyring::judge_key_object;
 use objects::Quorum;
 pub use open::OpenOptions;
-pub use search::read_member;
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SetId;

@@ -390,7 +390,7 @@ mod tests {
         let around = tempfile::tempdir().unwrap();
         let places = ["m0", "m1"].map(|name| around.path().join(name));
         let config = init::run(&init::InitOptions::plain(places.to_vec(), 1)).unwrap();
-        let mut label = crate::store::read_member(&places[1]).unwrap().1;
+        let mut label = crate::store::search::read_member(&places[1]).unwrap().1;
         label.config = StoreConfig { parity: 0, ..config };
         std::fs::write(places[1].join(ExtentName::Label.path()), label.encode()).unwrap();
         let store = Store::open(&places[0], &Plan::default()).unwrap();

@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use span::FetchedSpan;
+pub use span::Reach;
 use span::Windows;
-pub use span::{FetchedSpan, Reach};
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{ChunkId, SetId};

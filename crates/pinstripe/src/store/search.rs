@@ -368,7 +368,8 @@ const FORGED: &str = "this label was written without a key of this store: its me
 ///
 /// # Errors
 /// [`Kind::NotFound`] if it is not a member.
-pub fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
+#[cfg(test)]
+pub(crate) fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
 

@@ -22,7 +22,8 @@ use pinstripe_member::tree::{
 
 use super::packs::ChunkReader;
 
-pub use diff::{Difference, TreeDiff};
+pub use diff::Difference;
+pub(crate) use diff::TreeDiff;
 pub use follow::{Follow, follow};
 
 /// Builds a tree. `store` is asked to keep each page and node as a chunk and to name it.

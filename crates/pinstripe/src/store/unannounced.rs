@@ -101,7 +101,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::ops::init;
-    use crate::store::read_member;
+    use crate::store::search::read_member;
 
     #[test]
     fn a_member_is_announced_by_more_labels_than_parity_or_all() {

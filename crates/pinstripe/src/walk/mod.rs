@@ -44,7 +44,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use rustix::fs::CWD;
 
 use batch::{Entries, Run};
-pub use batch::{EntryBatch, FoundEntry, Trouble, WalkItem};
+pub use batch::{EntryBatch, WalkItem};
 use directory::{Directory, FdBudget, look, open_directory};
 pub use exclude::Exclude;
 use frontier::{Frontier, Head, Key};

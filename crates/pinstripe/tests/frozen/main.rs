@@ -10,11 +10,9 @@ mod upgrade;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::catalog::Query;
-use pinstripe::ops::{check, find, restore};
-use pinstripe::pipeline::limits::{Limits, MEMORY_DEFAULT_BYTES};
-use pinstripe::store::{Store, snapshots};
-use pinstripe::walk::Glob;
+use pinstripe::{
+    Glob, Limits, MEMORY_DEFAULT_BYTES, Query, Store, check, find, load_snapshot, restore,
+};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
@@ -105,7 +103,7 @@ fn read(place: &Path, through: usize, absent: usize) -> u64 {
     let monitor = Monitor::default();
     let around = tempfile::tempdir().unwrap();
     let has_xattrs = has_xattrs(around.path());
-    let known = snapshots::load(&store, &monitor).unwrap();
+    let known = load_snapshot(&store, &monitor).unwrap();
     for (snapshot, name) in known.iter().zip(MANIFESTS) {
         let to = around.path().join(name);
         let id = snapshot.id.to_string();
@@ -209,7 +207,7 @@ fn nothing_else_opens_what_is_sealed() {
         let place = testdata().join(name);
         assert_eq!(credentials(&place).len(), 2);
         let mut store = Store::open(&place.join("m0"), &Plan::default()).unwrap();
-        let locked = snapshots::load(&store, &Monitor::default()).unwrap_err();
+        let locked = load_snapshot(&store, &Monitor::default()).unwrap_err();
         assert_eq!(locked.kind(), Kind::Locked);
         for wrong in [Credential::password("correct house"), Credential::generate()] {
             let refused = store.unlock(&wrong.unwrap()).unwrap_err();

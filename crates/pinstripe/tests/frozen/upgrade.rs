@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::ops::upgrade::{self, Direction};
-use pinstripe::store::objects::Quorum;
-use pinstripe::store::{OpenOptions, Store, sessions};
+use pinstripe::upgrade::Direction;
+use pinstripe::{OpenOptions, Quorum, Store, sessions, upgrade};
 use pinstripe_base::error::Kind;
 use pinstripe_member::label::{Format, Label};
 use pinstripe_member::session::{Process, Session, Work};

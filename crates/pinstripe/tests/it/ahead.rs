@@ -8,9 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::ops;
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::store::Store;
+use pinstripe::{Limits, Store, cat, dump, restore};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Access, Caps as DeviceCaps, Device, FileDevice, Policy, SharedDevice};
@@ -188,13 +186,13 @@ fn cat(
 ) -> Ledger {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = ops::cat::CatOptions { files: &files, offset: 0, length: None, limits };
+    let options = cat::CatOptions { files: &files, offset: 0, length: None, limits };
     let ledger = Ledger::new();
     let mut give = |bytes: &[u8]| {
         out(bytes);
         Ok(())
     };
-    ops::cat::run(store, &options, &ledger.monitor, &mut give).unwrap();
+    cat::run(store, &options, &ledger.monitor, &mut give).unwrap();
     ledger.assert_clean();
     ledger
 }
@@ -243,14 +241,10 @@ fn a_dump_reads_each_record_once() {
     let site = two_files(12, "64K");
     let (store, gate) = gated(site.store());
     gate.close(6);
-    let options = ops::dump::DumpOptions {
-        snapshot: "latest",
-        path: b"",
-        fill_holes: false,
-        limits: limits(),
-    };
+    let options =
+        dump::DumpOptions { snapshot: "latest", path: b"", fill_holes: false, limits: limits() };
     let (ledger, mut bytes) = (Ledger::new(), 0);
-    ops::dump::run(&store, &options, &ledger.monitor, &mut |piece| {
+    dump::run(&store, &options, &ledger.monitor, &mut |piece| {
         bytes += piece.len();
         Ok(())
     })
@@ -270,8 +264,8 @@ fn a_restore_reads_ahead_of_its_decoders_and_each_record_once() {
     let options = |to: &Path, limits| {
         let (path, to) = (site.source().as_os_str().as_bytes().to_vec(), to.to_path_buf());
         move |store: &Store, ledger: &Ledger| {
-            let options = ops::restore::RestoreOptions::new("latest", &path, &to, limits);
-            ops::restore::run(store, &options, &ledger.monitor).unwrap();
+            let options = restore::RestoreOptions::new("latest", &path, &to, limits);
+            restore::run(store, &options, &ledger.monitor).unwrap();
         }
     };
     // Little memory means few records at a time, and no other bytes.

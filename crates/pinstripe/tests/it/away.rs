@@ -6,10 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Barrier;
 
-use pinstripe::ops;
-use pinstripe::ops::restore::{self, Delete, RestoreOptions};
-use pinstripe::pipeline::restore::Reuse;
-use pinstripe::store::Store;
+use pinstripe::restore::{Delete, RestoreOptions};
+use pinstripe::{Reuse, Store, restore, scrub};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{DirectoryMember, Member, Room};
@@ -27,14 +25,14 @@ fn nights(site: &Site, count: u64, first: u64) {
     }
 }
 
-fn scrub(store: &Store, ledger: &Ledger) -> ops::scrub::ScrubOutcome {
-    let options = ops::scrub::ScrubOptions {
-        budget: ops::scrub::Budget::default(),
+fn scrub(store: &Store, ledger: &Ledger) -> scrub::ScrubOutcome {
+    let options = scrub::ScrubOptions {
+        budget: scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,
         limits: limits(),
     };
-    ops::scrub::run(store, &options, &ledger.monitor, &|_| {}).unwrap()
+    scrub::run(store, &options, &ledger.monitor, &|_| {}).unwrap()
 }
 
 /// A store of which the last member was away while runs were merged; `narrow` ones, which another

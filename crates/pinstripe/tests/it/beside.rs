@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::ops::beside::{Meeting, VERBS, VerbRole, beside};
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::ops::{self, gc, scrub};
-use pinstripe::store::failure_detector::FailureDetector;
-use pinstripe::store::sessions::{self, OpenSession};
-use pinstripe::store::{Claim, Store};
+use pinstripe::beside::{Meeting, VERBS, VerbRole, beside};
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::sessions::OpenSession;
+use pinstripe::{
+    Claim, FailureDetector, Store, forget, gc, key, member, repair, scrub, sessions, snapshots,
+    upgrade,
+};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::session::Work;
 
@@ -61,30 +62,27 @@ fn run(site: &Site, verb: &str, store: &mut Store, forgotten: &str) -> Result<()
             scrub::run(store, &options, monitor, &|_| {}).map(drop)
         }
         "repair" => {
-            let options = ops::repair::RepairOptions { replace: None, same_disk: true, limits };
-            ops::repair::run(store, &options, monitor).map(drop)
+            let options = repair::RepairOptions { replace: None, same_disk: true, limits };
+            repair::run(store, &options, monitor).map(drop)
         }
-        "member add" => ops::member::add(store, &site.path("new"), true, monitor).map(drop),
-        "member remove" => ops::member::remove(store, 3, &limits, monitor).map(drop),
+        "member add" => member::add(store, &site.path("new"), true, monitor).map(drop),
+        "member remove" => member::remove(store, 3, &limits, monitor).map(drop),
         "member replace" => {
-            ops::member::replace(store, 3, &site.path("new"), true, &limits, monitor).map(drop)
+            member::replace(store, 3, &site.path("new"), true, &limits, monitor).map(drop)
         }
-        "member rebalance" => ops::member::rebalance(store, false, &limits, monitor).map(drop),
-        "upgrade" => ops::upgrade::run(store, ops::upgrade::Direction::Forward).map(drop),
-        "key add" => ops::key::add(store, &new_slot()).map(drop),
+        "member rebalance" => member::rebalance(store, false, &limits, monitor).map(drop),
+        "upgrade" => upgrade::run(store, upgrade::Direction::Forward).map(drop),
+        "key add" => key::add(store, &new_slot()).map(drop),
         "key remove" => {
-            ops::key::add(
-                store,
-                &pinstripe_stripe::NewSlot { label: "gone".into(), ..new_slot() },
-            )?;
-            ops::key::remove(store, "gone").map(drop)
+            key::add(store, &pinstripe_stripe::NewSlot { label: "gone".into(), ..new_slot() })?;
+            key::remove(store, "gone").map(drop)
         }
-        "key rotate" => ops::key::rotate(store, &new_slot()).map(drop),
+        "key rotate" => key::rotate(store, &new_slot()).map(drop),
         "check" => {
             check(store, true, &ledger);
             Ok(())
         }
-        "snapshots" => ops::snapshots::run(store, monitor).map(drop),
+        "snapshots" => snapshots::run(store, monitor).map(drop),
         // Of the readers two are enough; a merge takes another half.
         _ => Ok(()),
     }
@@ -97,7 +95,7 @@ fn meets(at_work: VerbRole) {
     small_tree(&site.source(), 2);
     site.save();
     run(&site, "forget", &mut site.store(), "").unwrap();
-    let forgotten = ops::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
+    let forgotten = snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
     assert_eq!(forgotten.len(), 1, "{first} is kept");
     let image = site.image();
     for (verb, role) in VERBS {

@@ -7,11 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use pinstripe::catalog::{Catalog, FILE_NAME, FoundVersion, Query};
-use pinstripe::ops;
-use pinstripe::ops::diff::{Sort, Totals};
-use pinstripe::store::{sessions, snapshots};
-use pinstripe::walk::Glob;
+use pinstripe::diff::{Sort, Totals};
+use pinstripe::{
+    CATALOG_FILE, Catalog, FoundVersion, Glob, Query, catalog_status, current_catalog, diff, find,
+    forget, history, is_void, ls, rebuild_catalog, sessions,
+};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Counter;
@@ -26,7 +26,7 @@ use crate::support::{Ledger, Site, noise};
 type Row = (Vec<u8>, FileKind, u32, u64, (i64, u32));
 
 fn file(site: &Site) -> PathBuf {
-    site.path("cache").join(FILE_NAME)
+    site.path("cache").join(CATALOG_FILE)
 }
 
 fn query(pattern: &str) -> Query {
@@ -35,7 +35,7 @@ fn query(pattern: &str) -> Query {
 
 fn find(site: &Site, query: &Query) -> Result<Vec<FoundVersion>> {
     let (ledger, mut found) = (Ledger::new(), Vec::new());
-    ops::find::run(&site.store(), &file(site), query, &ledger.monitor, &mut |version| {
+    find::run(&site.store(), &file(site), query, &ledger.monitor, &mut |version| {
         found.push(version);
         Ok(())
     })?;
@@ -46,7 +46,7 @@ fn find(site: &Site, query: &Query) -> Result<Vec<FoundVersion>> {
 fn listed(site: &Site, snapshot: &Snapshot) -> Vec<Entry> {
     let mut entries = Vec::new();
     let monitor = Ledger::new().monitor;
-    ops::ls::run(&site.store(), &snapshot.id.to_string(), b"", &monitor, &mut |entry| {
+    ls::run(&site.store(), &snapshot.id.to_string(), b"", &monitor, &mut |entry| {
         entries.push(entry.clone());
         Ok(())
     })
@@ -160,13 +160,13 @@ fn what_is_forgotten_is_not_found_until_it_comes_back() {
     assert_true(&site, &snapshots);
     let forgotten = snapshots.remove(1);
     let name = forgotten.id.to_string();
-    let choice = ops::forget::ForgetChoice::Named(std::slice::from_ref(&name));
-    let options = ops::forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
-    ops::forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
+    let choice = forget::ForgetChoice::Named(std::slice::from_ref(&name));
+    let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
+    forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
     assert_true(&site, &snapshots);
-    let status = ops::catalog::status(&site.store(), &file(&site)).unwrap();
+    let status = catalog_status(&site.store(), &file(&site)).unwrap();
     assert_eq!((status.missing, status.gone, status.size.snapshots), (0, 0, 2));
-    ops::forget::undelete(&site.store(), &name, &Ledger::new().monitor).unwrap();
+    forget::undelete(&site.store(), &name, &Ledger::new().monitor).unwrap();
     snapshots.push(forgotten);
     assert_true(&site, &snapshots);
 }
@@ -180,7 +180,7 @@ fn the_void_of_a_backup_that_was_ended_from_outside_is_no_hole() {
     let begun = sessions::begin(&store, Work::Backup, [7; 16], Vec::new()).unwrap();
     sessions::fence(&store, &begun.session).unwrap();
     drop(begun);
-    assert!(snapshots::is_void(&store, SnapshotId([7; 16])));
+    assert!(is_void(&store, SnapshotId([7; 16])));
     assert_true(&site, &[saved]);
 }
 
@@ -190,7 +190,7 @@ fn a_snapshot_that_changed_nothing_adds_nothing() {
     many_files(&site);
     let first = site.save();
     let ledger = Ledger::new();
-    ops::catalog::current(&site.store(), &file(&site), &ledger.monitor).unwrap();
+    current_catalog(&site.store(), &file(&site), &ledger.monitor).unwrap();
     assert_eq!(ledger.get(Counter::CataloguedVersions), first.root.entries);
     site.save();
     fs::write(site.source().join("d1/file 1"), "another").unwrap();
@@ -250,7 +250,7 @@ fn a_file_that_is_no_catalog_is_not_overwritten() {
     site.save();
     let place = site.path("letter.txt");
     fs::write(&place, "dear all").unwrap();
-    let error = ops::catalog::rebuild(&site.store(), &place, &Ledger::new().monitor).err().unwrap();
+    let error = rebuild_catalog(&site.store(), &place, &Ledger::new().monitor).err().unwrap();
     assert_eq!(error.kind(), Kind::Refused);
     assert_eq!(fs::read(&place).unwrap(), b"dear all");
 }
@@ -330,7 +330,7 @@ fn history_tells_content_metadata_absence_and_return() {
     site.save();
     let history = |path: &Path| {
         let path = path.as_os_str().as_bytes();
-        ops::history::run(&site.store(), &file(&site), path, &Ledger::new().monitor)
+        history::run(&site.store(), &file(&site), path, &Ledger::new().monitor)
     };
     let all = history(&path).unwrap();
     let told: Vec<_> = all[0]
@@ -361,7 +361,7 @@ fn diff_tells_what_two_listings_tell() {
         let (old, new) = (&snapshots[old], &snapshots[new]);
         let mut seen = Vec::new();
         let ledger = Ledger::new();
-        let totals = ops::diff::run(
+        let totals = diff::run(
             &site.store(),
             &old.id.to_string(),
             &new.id.to_string(),
@@ -381,7 +381,7 @@ fn diff_tells_what_two_listings_tell() {
     }
     let ledger = Ledger::new();
     let same = snapshots[2].id.to_string();
-    ops::diff::run(&site.store(), &same, &same, &ledger.monitor, &mut |_, _, _| Ok(())).unwrap();
+    diff::run(&site.store(), &same, &same, &ledger.monitor, &mut |_, _, _| Ok(())).unwrap();
     assert_eq!(ledger.get(Counter::FetchedBytes), 0, "what is equal is not read");
 }
 
@@ -417,7 +417,7 @@ fn a_tree_that_cannot_be_read_is_said_and_the_rest_is_searched() {
         }
     }
     let (ledger, mut found) = (Ledger::new(), 0);
-    ops::find::run(&site.store(), &file(&site), &query("a"), &ledger.monitor, &mut |it| {
+    find::run(&site.store(), &file(&site), &query("a"), &ledger.monitor, &mut |it| {
         found += 1;
         assert_eq!(it.snapshots.iter().map(|it| it.id).collect::<Vec<_>>(), [first.id]);
         Ok(())

@@ -7,10 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use pinstripe::ops::{analyze, stats};
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::pipeline::survey::{LENGTHS, Survey};
-use pinstripe::walk::Exclude;
+use pinstripe::{Exclude, Limits, SURVEY_LENGTHS, Survey, analyze, stats};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_stripe::Count;
@@ -131,7 +128,7 @@ fn analyze_counts_what_a_plain_look_counts() {
     assert_eq!(told(found.by_name), plain_count(by_name));
     let by_content = files.iter().map(|(_, content)| (content, size(content)));
     assert_eq!(told(found.by_content), plain_count(by_content));
-    for (count, length) in found.fixed.iter().zip(LENGTHS) {
+    for (count, length) in found.fixed.iter().zip(SURVEY_LENGTHS) {
         let blocks = files.iter().flat_map(|(_, content)| content.chunks(length as usize));
         assert_eq!(told(*count), plain_count(blocks.map(|block| (block, size(block)))));
     }

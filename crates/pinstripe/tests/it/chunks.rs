@@ -5,10 +5,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use pinstripe::pipeline::limits::LARGE_BYTES;
-use pinstripe::store::index;
-use pinstripe::store::packs::{ChunkReader, PackReader};
-use pinstripe::store::tree::TreeReader;
+use pinstripe::{ChunkReader, LARGE_BYTES, PackReader, TreeReader, index};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_member::Room;
 use pinstripe_member::record::ChunkRow;

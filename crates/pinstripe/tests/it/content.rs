@@ -7,9 +7,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pinstripe::ops;
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::store::Store;
+use pinstripe::{Limits, Store, cat, dump};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{is_root, skipped};
@@ -29,9 +27,9 @@ fn cat(
 ) -> Result<Vec<u8>> {
     let path = |name: &&str| site.source().join(name).as_os_str().as_bytes().to_vec();
     let files: Vec<_> = names.iter().map(|name| ("latest".to_owned(), path(name))).collect();
-    let options = ops::cat::CatOptions { files: &files, offset, length, limits: limits() };
+    let options = cat::CatOptions { files: &files, offset, length, limits: limits() };
     let mut out = Vec::new();
-    ops::cat::run(store, &options, &ledger.monitor, &mut |bytes| {
+    cat::run(store, &options, &ledger.monitor, &mut |bytes| {
         out.extend_from_slice(bytes);
         Ok(())
     })?;
@@ -96,9 +94,9 @@ fn a_reader_that_ends_early_ends_everything() {
     let files = vec![("latest".to_owned(), path); 20];
     // Less room than one record: nothing may wait for ever.
     let limits = Limits::new(2, 3, 1 << 20);
-    let options = ops::cat::CatOptions { files: &files, offset: 0, length: None, limits };
+    let options = cat::CatOptions { files: &files, offset: 0, length: None, limits };
     let mut left = 50_000_000_u64;
-    let error = ops::cat::run(&site.store(), &options, &Ledger::new().monitor, &mut |bytes| {
+    let error = cat::run(&site.store(), &options, &Ledger::new().monitor, &mut |bytes| {
         left = left.saturating_sub(bytes.len() as u64);
         if left > 0 { Ok(()) } else { Err(Error::new(Kind::Io, "enough")) }
     });
@@ -166,9 +164,9 @@ proptest! {
 /// The archive of what is at `path` in the latest snapshot.
 fn dump(store: &Store, path: &Path, fill_holes: bool, ledger: &Ledger) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
-    let options = ops::dump::DumpOptions { snapshot: "latest", path, fill_holes, limits: limits() };
+    let options = dump::DumpOptions { snapshot: "latest", path, fill_holes, limits: limits() };
     let mut archive = Vec::new();
-    ops::dump::run(store, &options, &ledger.monitor, &mut |bytes| {
+    dump::run(store, &options, &ledger.monitor, &mut |bytes| {
         archive.extend_from_slice(bytes);
         Ok(())
     })

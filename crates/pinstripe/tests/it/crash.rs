@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe::ops;
-use pinstripe::store::{Store, read_small};
+use pinstripe::{Store, check, read_small, repair, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::{ExtentName, PowerCut, Room, SharedMember, Steps};
@@ -52,7 +51,7 @@ impl Bench {
         let store = self.site.store();
         assert_no_half_objects(&store);
         let ledger = Ledger::new();
-        let found = ops::snapshots::run(&store, &ledger.monitor).unwrap();
+        let found = snapshots::run(&store, &ledger.monitor).unwrap();
         assert!(found.contains(&self.first), "cut {cut}: the first snapshot is gone");
         let outcome = check(&store, true, &ledger);
         ledger.assert_no_losses();
@@ -89,7 +88,7 @@ fn assert_no_half_objects(store: &Store) {
                     Room::Packs | Room::Index => assert_whole_extent(store, number, member, name),
                     _ => {
                         let bytes = read_small(&**member, name).unwrap();
-                        ops::check::judge(store, number, name, &bytes).unwrap();
+                        check::judge(store, number, name, &bytes).unwrap();
                     }
                 }
             }
@@ -196,9 +195,8 @@ fn hurt_one_member(site: &Site) {
 fn a_repair_cut_off_at_any_step_loses_nothing_and_the_next_one_ends_it() {
     let run = |site: &Site, steps: Arc<dyn Steps>| {
         let mut store = site.open_doomed(0, "", steps).unwrap();
-        let options =
-            ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-        ops::repair::run(&mut store, &options, &Ledger::new().monitor)
+        let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+        repair::run(&mut store, &options, &Ledger::new().monitor)
     };
     let bench = Bench::new();
     hurt_one_member(&bench.site);

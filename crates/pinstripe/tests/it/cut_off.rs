@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use pinstripe::ops::{forget, gc, member, scrub};
-use pinstripe::store::index::{Index, read_pack_index};
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::index::{Index, read_pack_index};
+use pinstripe::{OpenOptions, Store, forget, gc, member, scrub};
 use pinstripe_base::id::{Names, SetId};
 use pinstripe_member::record::RecordKind;
 use pinstripe_member::snapshot::Snapshot;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use pinstripe::ops::backup::{self, BackupOptions, Stream};
-use pinstripe::walk::Exclude;
+use pinstripe::backup::{BackupOptions, Stream};
+use pinstripe::{Exclude, backup};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 
@@ -160,7 +160,7 @@ fn a_host_has_parents_of_its_own_and_tags_are_kept() {
     assert_eq!((snapshot.parent, &snapshot.tags), (None, &tags));
     assert_eq!(ledger.get(Counter::NewFiles), first.count("new_files").unwrap());
     assert_eq!(ledger.get(Counter::DedupedBytes), 0);
-    let found = pinstripe::ops::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
+    let found = pinstripe::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
     let kept = found.iter().find(|it| it.id == snapshot.id).unwrap();
     assert_eq!(kept.tags, tags);
 }
@@ -233,7 +233,7 @@ fn a_stream_that_breaks_off_makes_no_snapshot() {
     for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; 256]] {
         assert_eq!(run(name, false).unwrap_err().kind(), Kind::Usage);
     }
-    let found = pinstripe::ops::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
+    let found = pinstripe::snapshots::run(&site.store(), &Ledger::new().monitor).unwrap();
     assert!(found.is_empty());
 }
 

@@ -9,8 +9,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops;
-use pinstripe::store::{Store, index};
+use pinstripe::{Store, index, repair, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
@@ -330,9 +329,9 @@ fn a_member_lost_whole_is_rebuilt_into_an_empty_directory() {
             // Into another place, of which the labels of all others then know.
             let to = site.path(&format!("new-{member}"));
             let replace = Some((member, to.clone()));
-            let options = ops::repair::RepairOptions { replace, limits: limits(), same_disk: true };
+            let options = repair::RepairOptions { replace, limits: limits(), same_disk: true };
             let ledger = Ledger::new();
-            let outcome = ops::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
+            let outcome = repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
             ledger.assert_no_losses();
             assert_eq!(outcome.lost_extents, 0);
             let mut rebuilt = std::collections::BTreeMap::new();
@@ -375,12 +374,12 @@ fn damage_in_a_short_row_is_found_beside_a_lost_member() {
     drop(store);
     fs::remove_dir_all(&site.members[3]).unwrap();
     let replace = Some((3, site.path("new")));
-    let options = ops::repair::RepairOptions { replace, limits: limits(), same_disk: true };
-    let first = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    let options = repair::RepairOptions { replace, limits: limits(), same_disk: true };
+    let first = repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     assert!(first.repaired_extents > 0);
     // Nothing is left that could have been mended.
-    let options = ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-    let again = ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+    let again = repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     assert_eq!(again.repaired_extents, 0, "{first:?} {again:?}");
 }
 
@@ -655,7 +654,7 @@ fn a_snapshot_without_a_sound_copy_is_a_loss() {
     site.members.iter().for_each(|m| hurt(&m.join(&name), Action::Flip(Spot::Body(500))));
     let store = site.store();
     let ledger = Ledger::new();
-    assert_eq!(ops::snapshots::run(&store, &ledger.monitor).unwrap().len(), 1);
+    assert_eq!(snapshots::run(&store, &ledger.monitor).unwrap().len(), 1);
     assert_eq!(ledger.loss_at(&name).kind, Kind::Corrupt);
     let ledger = Ledger::new();
     check(&store, false, &ledger);

@@ -8,11 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::ops::backup::{self, BackupOptions};
-use pinstripe::ops::preview::{self, Act, Preview};
-use pinstripe::ops::restore::{Delete, RestoreOptions, run};
-use pinstripe::pipeline::restore::Reuse;
-use pinstripe::sink::{Removal, RemovedCount, Rules, TreeSink};
+use pinstripe::backup::BackupOptions;
+use pinstripe::preview::{Act, Preview};
+use pinstripe::restore::{Delete, RestoreOptions, run};
+use pinstripe::{Removal, RemovedCount, Reuse, Rules, TreeSink, backup, preview};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, mount, skipped, unmount};

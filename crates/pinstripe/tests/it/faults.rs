@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use pinstripe::store::index::Index;
-use pinstripe::store::redundancy::redundancy;
+use pinstripe::index::Index;
+use pinstripe::redundancy;
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;

@@ -1,7 +1,7 @@
 //! Forgetting by rules and by name, and taking that back, on a real store.
 
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::store::{Store, sessions};
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::{Store, forget, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::{CondemnationId, SessionId};
 use pinstripe_member::forgotten::Mark;
@@ -33,7 +33,7 @@ fn by_rule(policy: &Policy) -> ForgetChoice<'_> {
 }
 
 fn shown(store: &Store) -> Vec<Snapshot> {
-    pinstripe::ops::snapshots::run(store, &Ledger::new().monitor).unwrap()
+    pinstripe::snapshots::run(store, &Ledger::new().monitor).unwrap()
 }
 
 fn forget_one(store: &Store, snapshot: &Snapshot) {
@@ -210,7 +210,7 @@ fn a_session_that_was_ended_from_outside_commits_nothing() {
     assert!(open.stands());
     sessions::fence(&store, &open.session).unwrap();
     assert!(!open.stands());
-    let late = pinstripe::store::forgotten::put(&store, &mark).unwrap_err();
+    let late = pinstripe::forgotten::put(&store, &mark).unwrap_err();
     assert_eq!(late.kind(), Kind::Exists);
     drop(open);
     // The next one goes on behind the void.

@@ -8,12 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::ops::forget::{self, ForgetChoice};
-use pinstripe::ops::gc::{self, GcOutcome};
-use pinstripe::store::index::Index;
-use pinstripe::store::packs::{ChunkReader, PackReader};
-use pinstripe::store::tree::TreeReader;
-use pinstripe::store::{Store, sessions};
+use pinstripe::forget::ForgetChoice;
+use pinstripe::gc::GcOutcome;
+use pinstripe::index::Index;
+use pinstripe::{ChunkReader, PackReader, Store, TreeReader, forget, gc, sessions};
 use pinstripe_base::error::Kind;
 use pinstripe_member::entry::Content;
 use pinstripe_member::session::Work;
@@ -243,7 +241,7 @@ fn a_member_that_was_away_brings_nothing_back() {
     for through in [0, 3] {
         let store = site.store_through(through);
         assert!(!names(&store, Room::Snapshots).contains(&first.id.0));
-        let shown = pinstripe::ops::snapshots::run(&store, &Ledger::new().monitor).unwrap();
+        let shown = pinstripe::snapshots::run(&store, &Ledger::new().monitor).unwrap();
         assert_eq!(shown.len(), 2);
         site.assert_restores(&store, &second, &tree2);
     }

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::ops::member::{self, Brought};
-use pinstripe::ops::{self, gc};
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::member::Brought;
+use pinstripe::{OpenOptions, Store, gc, member, snapshots};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;
@@ -171,7 +170,7 @@ fn the_half_that_was_named_is_opened_and_says_what_the_other_one_has() {
         let store = halves.site.store_through(1);
         assert_ne!(store.table, halves.site.store().table);
         halves.site.assert_restores(&store, &halves.saved[2].0, &halves.saved[2].1);
-        let known = ops::snapshots::run(&store, &Ledger::new().monitor).unwrap();
+        let known = snapshots::run(&store, &Ledger::new().monitor).unwrap();
         assert_eq!(known.len(), 2);
         if how == How::Add {
             // Its table still names the member that the other half has.

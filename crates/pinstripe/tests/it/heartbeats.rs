@@ -6,11 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinstripe::ops::gc;
-use pinstripe::pipeline::heartbeat::beat_while;
-use pinstripe::store::failure_detector::{FailureDetector, TIMEOUT_DEFAULT};
-use pinstripe::store::objects::Quorum;
-use pinstripe::store::{Store, sessions};
+use pinstripe::{FailureDetector, Quorum, Store, TIMEOUT_DEFAULT, beat_while, gc, sessions};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::{SessionId, SnapshotId};
 use pinstripe_member::heartbeat::Heartbeat;
@@ -139,7 +135,7 @@ fn a_slow_host_that_was_ended_makes_no_snapshot_and_harms_none() {
     });
     assert_eq!(saved.unwrap_err().kind(), Kind::Busy);
     let store = site.store();
-    let listed = pinstripe::ops::snapshots::run(&store, &Ledger::new().monitor).unwrap();
+    let listed = pinstripe::snapshots::run(&store, &Ledger::new().monitor).unwrap();
     let listed: Vec<SnapshotId> = listed.iter().map(|it| it.id).collect();
     assert_eq!(listed, [second.id, third.id]);
     // The next run of that host is like any other.

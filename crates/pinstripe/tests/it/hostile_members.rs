@@ -8,9 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use pinstripe::ops::forget::{ForgetChoice, ForgetOptions};
-use pinstripe::ops::{self, gc, scrub};
-use pinstripe::store::{Store, index};
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::{Store, forget, gc, index, member, repair, scrub, snapshots};
 use pinstripe_base::id::{CondemnationId, SessionId, SetId, SnapshotId};
 use pinstripe_base::random::splitmix64;
 use pinstripe_member::forgotten::Mark;
@@ -97,7 +96,7 @@ impl World {
     fn assert_honest(&self, what: &str) {
         let store = self.store();
         let ledger = Ledger::new();
-        let shown = ops::snapshots::run(&store, &ledger.monitor).unwrap();
+        let shown = snapshots::run(&store, &ledger.monitor).unwrap();
         for (snapshot, _) in &self.saved {
             assert!(shown.contains(snapshot), "{what}: a snapshot is not shown");
         }
@@ -134,7 +133,7 @@ fn forget(site: &Site, snapshot: &Snapshot) {
     let names = [snapshot.id.to_string()];
     let options =
         ForgetOptions { choice: ForgetChoice::Named(&names), dry_run: false, allow_empty: false };
-    ops::forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
+    forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 
 fn collect(site: &Site, through: usize) -> pinstripe_base::error::Result<gc::GcOutcome> {
@@ -200,9 +199,9 @@ impl World {
             }
             Verb::LockedRepair if self.site.sealed => {
                 let options =
-                    ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+                    repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
                 let mut store = self.site.locked_store_through(honest);
-                ops::repair::run(&mut store, &options, &ledger.monitor)?;
+                repair::run(&mut store, &options, &ledger.monitor)?;
             }
             Verb::LockedRepair => {}
             Verb::Repair => {
@@ -211,7 +210,7 @@ impl World {
             Verb::AddMember => {
                 let place = self.site.path(&format!("m{}", self.site.members.len()));
                 let mut store = self.site.store_through(honest);
-                ops::member::add(&mut store, &place, true, &ledger.monitor)?;
+                member::add(&mut store, &place, true, &ledger.monitor)?;
                 self.site.members.push(place);
             }
         }
@@ -407,7 +406,7 @@ impl Attack {
     }
 }
 
-const REACH: pinstripe::store::objects::Quorum = pinstripe::store::objects::Quorum::Backup;
+const REACH: pinstripe::Quorum = pinstripe::Quorum::Backup;
 
 impl World {
     /// Labels that say something else than the honest ones.
@@ -473,7 +472,7 @@ impl World {
         let store = self.store();
         let mut partial = self.saved[0].0.clone();
         partial.id = SnapshotId([0x77; 16]);
-        partial.counts.push((pinstripe::store::checkpoints::MARK.to_owned(), 1));
+        partial.counts.push((pinstripe::checkpoints::MARK.to_owned(), 1));
         let sealer = store.sealer().unwrap();
         let name = ExtentName::snapshot(partial.id);
         self.plant(name, &sealer.checkpoint(&partial).unwrap());
@@ -629,7 +628,7 @@ fn a_deleted_snapshot_that_a_member_puts_back_is_named_and_forgotten_again() {
     assert!(!lost.is_empty(), "its content is gone: {lost:#?}");
     forget(&world.site, &world.gone);
     world.act(Verb::Collect).unwrap();
-    let shown = ops::snapshots::run(&world.store(), &Ledger::new().monitor).unwrap();
+    let shown = snapshots::run(&world.store(), &Ledger::new().monitor).unwrap();
     assert_eq!(shown.len(), world.saved.len());
     let ledger = Ledger::new();
     check(&world.store(), true, &ledger);

@@ -6,11 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use pinstripe::ops::preview::{self, Act, Preview};
-use pinstripe::ops::restore::{Delete, RestoreOptions, mark_of, run};
-use pinstripe::pipeline::restore::{Owners, PathFilter, Reuse};
-use pinstripe::sink::{Rules, TreeSink};
-use pinstripe::walk::Exclude;
+use pinstripe::preview::{Act, Preview};
+use pinstripe::restore::{Delete, RestoreOptions, mark_of, run};
+use pinstripe::{Exclude, Owners, PathFilter, Reuse, Rules, TreeSink, preview};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::meta::{FileKind, Metadata, Time};

@@ -6,10 +6,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use pinstripe::ops::preview::{self, Preview};
-use pinstripe::ops::restore::{RestoreOptions, run};
-use pinstripe::pipeline::restore::{PathFilter, Reuse};
-use pinstripe::walk::Exclude;
+use pinstripe::preview::Preview;
+use pinstripe::restore::{RestoreOptions, run};
+use pinstripe::{Exclude, PathFilter, Reuse, preview};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::noise;

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops::{self, diff::Sort, gc};
-use pinstripe::store::{Store, index};
+use pinstripe::diff::Sort;
+use pinstripe::{Store, cat, diff, dump, gc, index, ls, restore};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SetId;
 use pinstripe_base::monitor::Counter;
@@ -92,9 +92,9 @@ fn restore_all(
     to: &Path,
     ledger: &Ledger,
 ) -> pinstripe_base::error::Result<Snapshot> {
-    let plain = ops::restore::RestoreOptions::new("latest", path, to, limits());
-    let options = ops::restore::RestoreOptions { verify: true, ..plain };
-    ops::restore::run(store, &options, &ledger.monitor)
+    let plain = restore::RestoreOptions::new("latest", path, to, limits());
+    let options = restore::RestoreOptions { verify: true, ..plain };
+    restore::run(store, &options, &ledger.monitor)
 }
 
 /// Restores everything; returns what came back below the source, and the ledger.
@@ -139,7 +139,7 @@ fn entries_of(store: &Store, path: &[u8]) -> (Vec<Entry>, Ledger) {
         entries.push(entry.clone());
         Ok(())
     };
-    ops::ls::run(store, "latest", path, &ledger.monitor, &mut show).unwrap();
+    ls::run(store, "latest", path, &ledger.monitor, &mut show).unwrap();
     (entries, ledger)
 }
 
@@ -215,16 +215,11 @@ fn a_path_is_not_found_only_where_nothing_is_lost() {
         let (to, monitor) = (site.target(), Ledger::new());
         let restored = restore_all(&store, path, &to, &monitor).map(drop);
         let files = [("latest".to_owned(), path.to_vec())];
+        let options = cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
+        let shown = cat::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
         let options =
-            ops::cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
-        let shown = ops::cat::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
-        let options = ops::dump::DumpOptions {
-            snapshot: "latest",
-            path,
-            fill_holes: false,
-            limits: limits(),
-        };
-        let dumped = ops::dump::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
+            dump::DumpOptions { snapshot: "latest", path, fill_holes: false, limits: limits() };
+        let dumped = dump::run(&store, &options, &Ledger::new().monitor, &mut |_| Ok(()));
         [restored, shown, dumped.map(drop)].map(|ended| ended.unwrap_err().kind())
     };
     assert_eq!(kinds(&file.path), [Kind::TooManyLosses; 3]);
@@ -233,7 +228,7 @@ fn a_path_is_not_found_only_where_nothing_is_lost() {
     let gone = [&all.last().unwrap().path[..], b"-never"].concat();
     assert_eq!(kinds(&gone), [Kind::NotFound; 3]);
     let mut show = |_: &Entry| Ok(());
-    let listed = ops::ls::run(&store, "latest", &gone, &Ledger::new().monitor, &mut show);
+    let listed = ls::run(&store, "latest", &gone, &Ledger::new().monitor, &mut show);
     assert_eq!(listed.unwrap_err().kind(), Kind::NotFound);
     // What can be read is shown as ever, whatever is lost around it.
     let sound = all.last().unwrap();
@@ -264,7 +259,7 @@ fn a_diff_goes_on_behind_lost_pages() {
             Ok(())
         };
         let (one, other) = (one.id.to_string(), other.id.to_string());
-        ops::diff::run(store, &one, &other, &ledger.monitor, &mut show).unwrap();
+        diff::run(store, &one, &other, &ledger.monitor, &mut show).unwrap();
         (seen, ledger)
     };
     let (whole, ledger) = differences(&site.store(), &old, &new);
@@ -468,10 +463,7 @@ fn gc_keeps_both_copies_of_pages_and_makes_those_that_lack() {
         let set = page_packs(&site.store()).into_iter().find(holds_root).unwrap();
         let file = ExtentName::pack(set).path();
         site.members.iter().for_each(|member| drop(fs::remove_file(member.join(&file))));
-        pinstripe::store::index::Index::load(&site.store(), &ledger.monitor)
-            .unwrap()
-            .mend()
-            .unwrap();
+        pinstripe::index::Index::load(&site.store(), &ledger.monitor).unwrap().mend().unwrap();
         assert_eq!(copies(&site.store()), 1);
         let done = collect();
         assert!(done.thin_pages > 0 && done.deleted_packs == 0, "{done:?}");

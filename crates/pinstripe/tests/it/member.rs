@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinstripe::ops::gc;
-use pinstripe::ops::member::{self, Added, Rebalanced, RemoveOutcome, Replaced};
-use pinstripe::store::{Store, index};
+use pinstripe::member::{Added, Rebalanced, RemoveOutcome, Replaced};
+use pinstripe::{Store, gc, index, member};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SetId;
 use pinstripe_member::label::MemberState;
@@ -193,7 +192,7 @@ fn a_forgotten_snapshot_can_be_brought_back_after_its_packs_were_laid_anew() {
     remove(&mut bench.site.store(), 1).unwrap();
     let store = bench.site.store();
     let name = bench.snapshot.id.to_string();
-    pinstripe::ops::forget::undelete(&store, &name, &Ledger::new().monitor).unwrap();
+    pinstripe::forget::undelete(&store, &name, &Ledger::new().monitor).unwrap();
     bench.assert_sound();
 }
 
@@ -402,9 +401,9 @@ fn what_repair_cannot_bring_back_is_stored_again_by_the_next_backup() {
     let site = &bench.site;
     hurt_pack(&bench, content_pack(&bench), &[0, 1]);
     let options =
-        pinstripe::ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+        pinstripe::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
     let ledger = Ledger::new();
-    let done = pinstripe::ops::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
+    let done = pinstripe::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
     assert!(done.given_up_chunks > 0 && !ledger.losses().is_empty(), "{done:?}");
     backup(&site.store(), &site.source(), &Ledger::new()).unwrap();
     assert_whole(&site.store());
@@ -469,9 +468,9 @@ fn rebalance_spreads_what_is_there_and_a_dry_run_only_says_so() {
         bench.tree = look(&bench.site.source());
         fs::rename(&aside, &bench.site.members[3]).unwrap();
     }
-    pinstripe::ops::repair::run(
+    pinstripe::repair::run(
         &mut bench.site.store(),
-        &pinstripe::ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true },
+        &pinstripe::repair::RepairOptions { replace: None, limits: limits(), same_disk: true },
         &Ledger::new().monitor,
     )
     .unwrap();
@@ -681,13 +680,9 @@ fn only_one_process_moves_extents_at_a_time() {
         add(&mut store, &new).err(),
         rebalance(&mut store, false).err(),
         store.claim().err(),
-        pinstripe::ops::repair::run(
+        pinstripe::repair::run(
             &mut store,
-            &pinstripe::ops::repair::RepairOptions {
-                replace: None,
-                limits: limits(),
-                same_disk: true,
-            },
+            &pinstripe::repair::RepairOptions { replace: None, limits: limits(), same_disk: true },
             &Ledger::new().monitor,
         )
         .err(),

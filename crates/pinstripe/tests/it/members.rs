@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops;
-use pinstripe::store::Store;
-use pinstripe::store::index::{geometry_of, sets_in};
+use pinstripe::index::{geometry_of, sets_in};
+use pinstripe::{Store, repair, scrub};
 use pinstripe_base::error::Kind;
 use pinstripe_member::Room;
 
@@ -67,13 +66,13 @@ fn a_member_that_was_replaced_and_comes_back_is_not_taken() {
     let (snapshot, tree) = (site.save(), look(&site.source()));
     let (aside, new) = (site.path("aside"), site.path("new"));
     fs::rename(&site.members[1], &aside).unwrap();
-    let options = ops::repair::RepairOptions {
+    let options = repair::RepairOptions {
         replace: Some((1, new.clone())),
         limits: limits(),
         same_disk: true,
     };
     let ledger = Ledger::new();
-    let outcome = ops::repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
+    let outcome = repair::run(&mut site.store(), &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
     assert_eq!(outcome.replaced_by, Some(3));
     fs::rename(&aside, &site.members[1]).unwrap();
@@ -94,12 +93,12 @@ fn replaced() -> (Site, PathBuf) {
     site.save();
     fs::rename(&site.members[1], site.path("aside")).unwrap();
     let new = site.path("new");
-    let options = ops::repair::RepairOptions {
+    let options = repair::RepairOptions {
         replace: Some((1, new.clone())),
         limits: limits(),
         same_disk: true,
     };
-    ops::repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
+    repair::run(&mut site.store(), &options, &Ledger::new().monitor).unwrap();
     site.members[1] = new.clone();
     (site, new)
 }
@@ -111,14 +110,14 @@ fn lose_extents(member: &Path) {
     }
 }
 
-fn scrub(store: &Store) -> ops::scrub::ScrubOutcome {
-    let options = ops::scrub::ScrubOptions {
-        budget: ops::scrub::Budget::default(),
+fn scrub(store: &Store) -> scrub::ScrubOutcome {
+    let options = scrub::ScrubOptions {
+        budget: scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,
         limits: limits(),
     };
-    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap()
+    scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap()
 }
 
 /// A slot without a home was laid on a free member that was the home of another one, and that one

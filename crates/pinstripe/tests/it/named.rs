@@ -7,8 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::ops::backup::{self, BackupOptions};
-use pinstripe::walk::Exclude;
+use pinstripe::backup::BackupOptions;
+use pinstripe::{Exclude, backup};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_testing::{in_own_mounts, is_root, mount, skipped, unmount};
@@ -50,7 +50,7 @@ impl Way {
         };
         let (dry, real, again) = (Ledger::new(), Ledger::new(), Ledger::new());
         let store = site.store();
-        let show = &mut |_: pinstripe::pipeline::backup::Wanted<'_>| Ok(());
+        let show = &mut |_: pinstripe::Wanted<'_>| Ok(());
         backup::survey(&store, &self.options(site, names), &dry.monitor, show).unwrap();
         let snapshot = backup::run(&store, self.options(site, &reversed), &real.monitor).unwrap();
         real.assert_no_losses();

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::ops::backup::{self, BackupOptions, Interval};
-use pinstripe::store::{Store, checkpoints};
+use pinstripe::backup::{BackupOptions, Interval};
+use pinstripe::{Store, backup, checkpoints};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;

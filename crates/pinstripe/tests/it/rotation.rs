@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::ops::{self, gc, scrub};
-use pinstripe::store::failure_detector::FailureDetector;
-use pinstripe::store::{Store, snapshots};
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::{
+    FailureDetector, Store, forget, gc, key, load_snapshot, load_snapshots, member, repair, scrub,
+};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_member::envelope::Object;
 use pinstripe_member::{ExtentName, Room, envelope};
@@ -65,9 +65,8 @@ fn late_verbs(site: &Site, forgotten: &str, kept: &str) -> Vec<(&'static str, Ki
     let ledger = Ledger::new();
     let monitor = &ledger.monitor;
     let repaired = |store: &mut Store| {
-        let options =
-            ops::repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
-        ops::repair::run(store, &options, monitor).map(drop)
+        let options = repair::RepairOptions { replace: None, same_disk: true, limits: limits() };
+        repair::run(store, &options, monitor).map(drop)
     };
     let verbs: Vec<Verb<'_>> = vec![
         ("backup", Box::new(|store| backup(store, &site.source(), &ledger).map(drop))),
@@ -75,35 +74,31 @@ fn late_verbs(site: &Site, forgotten: &str, kept: &str) -> Vec<(&'static str, Ki
         ("forget", Box::new(|store| forget_named(store, kept))),
         ("undelete", Box::new(|store| forget::undelete(store, forgotten, monitor).map(drop))),
         ("scrub", Box::new(|store| scrub_all(store))),
-        ("key add", Box::new(|store| ops::key::add(store, &new_slot()).map(drop))),
-        ("key remove", Box::new(|store| ops::key::remove(store, "test").map(drop))),
-        ("key rotate", Box::new(|store| ops::key::rotate(store, &new_slot()).map(drop))),
+        ("key add", Box::new(|store| key::add(store, &new_slot()).map(drop))),
+        ("key remove", Box::new(|store| key::remove(store, "test").map(drop))),
+        ("key rotate", Box::new(|store| key::rotate(store, &new_slot()).map(drop))),
         (
             "member add",
-            Box::new(|store| ops::member::add(store, &site.path("more"), true, monitor).map(drop)),
+            Box::new(|store| member::add(store, &site.path("more"), true, monitor).map(drop)),
         ),
-        (
-            "member remove",
-            Box::new(|store| ops::member::remove(store, 0, &limits(), monitor).map(drop)),
-        ),
+        ("member remove", Box::new(|store| member::remove(store, 0, &limits(), monitor).map(drop))),
         (
             "member replace",
             Box::new(|store| {
-                ops::member::replace(store, 0, &site.path("other"), true, &limits(), monitor)
-                    .map(drop)
+                member::replace(store, 0, &site.path("other"), true, &limits(), monitor).map(drop)
             }),
         ),
         (
             "rebalance",
-            Box::new(|store| ops::member::rebalance(store, false, &limits(), monitor).map(drop)),
+            Box::new(|store| member::rebalance(store, false, &limits(), monitor).map(drop)),
         ),
-        ("snapshots", Box::new(|store| snapshots::load_all(store, monitor).map(drop))),
+        ("snapshots", Box::new(|store| load_snapshots(store, monitor).map(drop))),
     ];
     let mut ended: Vec<(&'static str, Kind)> = Vec::new();
     let mut before: Vec<Store> = verbs.iter().map(|_| open(site, &credential())).collect();
     let mut repairing = open(site, &credential());
     let mut store = open(site, &credential());
-    ops::key::rotate(&mut store, &later_slot()).unwrap();
+    key::rotate(&mut store, &later_slot()).unwrap();
     // Objects of the new generation: a mark, and what a backup leaves.
     forget::undelete(&store, forgotten, monitor).unwrap();
     small_tree(&site.source(), 9);
@@ -151,7 +146,7 @@ fn a_gc_that_began_before_a_rotation_deletes_nothing() {
     let other = Arc::clone(&site);
     let beside = move || {
         let site = other;
-        ops::key::rotate(&mut site.store(), &later_slot()).unwrap();
+        key::rotate(&mut site.store(), &later_slot()).unwrap();
         forget::undelete(&open(&site, &later()), "latest", &Ledger::new().monitor).unwrap();
     };
     // Amid its first step of deletion.
@@ -175,13 +170,13 @@ fn a_backup_that_began_before_a_rotation_is_ended_and_the_next_one_is_whole() {
     let other = Arc::clone(&site);
     let beside = move || {
         let site = other;
-        ops::key::rotate(&mut site.store(), &later_slot()).unwrap();
+        key::rotate(&mut site.store(), &later_slot()).unwrap();
         for member in [0, 1] {
             let place = site.path(&format!("new{member}"));
             let mut store = site.locked_store_through(3);
             store.unlock(&later()).unwrap();
             let monitor = Ledger::new().monitor;
-            ops::member::replace(&mut store, member, &place, true, &limits(), &monitor).unwrap();
+            member::replace(&mut store, member, &place, true, &limits(), &monitor).unwrap();
         }
     };
     let store = site.open(3, "", Meanwhile::new("packs", beside)).unwrap();
@@ -202,11 +197,11 @@ fn a_rotation_waits_for_no_mover_and_ends_busy() {
     let claim = site.store();
     let claim = claim.claim().unwrap();
     let before = site.image();
-    let error = ops::key::rotate(&mut site.store(), &later_slot()).unwrap_err();
+    let error = key::rotate(&mut site.store(), &later_slot()).unwrap_err();
     assert_eq!(error.kind(), Kind::Busy, "{error}");
     assert!(site.image() == before);
     drop(claim);
-    ops::key::rotate(&mut site.store(), &later_slot()).unwrap();
+    key::rotate(&mut site.store(), &later_slot()).unwrap();
     assert_whole(&open(&site, &later()));
 }
 
@@ -241,7 +236,7 @@ fn nothing_is_put_under_a_ring_that_one_member_alone_has() {
     site.save();
     forget_named(&site.store(), &first.id.to_string()).unwrap();
     let before = site.image();
-    ops::key::rotate(&mut site.store(), &later_slot()).unwrap();
+    key::rotate(&mut site.store(), &later_slot()).unwrap();
     for member in [1, 2] {
         let keys = site.members[member].join("keys");
         std::fs::remove_dir_all(&keys).unwrap();
@@ -256,7 +251,7 @@ fn nothing_is_put_under_a_ring_that_one_member_alone_has() {
     let mut store = site.locked_store_through(1);
     assert!(store.unlock(&credential()).is_err(), "the old ring does not win");
     store.unlock(&later()).unwrap();
-    let known = snapshots::load(&store, &Ledger::new().monitor).unwrap();
+    let known = load_snapshot(&store, &Ledger::new().monitor).unwrap();
     assert!(known.iter().any(|snapshot| snapshot.id == first.id));
 }
 
@@ -267,7 +262,7 @@ fn a_member_that_returns_from_before_a_rotation_revives_nothing() {
     small_tree(&site.source(), 1);
     let first = site.save();
     let before = site.image();
-    ops::key::rotate(&mut site.store(), &later_slot()).unwrap();
+    key::rotate(&mut site.store(), &later_slot()).unwrap();
     small_tree(&site.source(), 2);
     let saved = backup(&open(&site, &later()), &site.source(), &Ledger::new()).unwrap();
     forget_named(&open(&site, &later()), &first.id.to_string()).unwrap();
@@ -280,7 +275,7 @@ fn a_member_that_returns_from_before_a_rotation_revives_nothing() {
         let mut store = site.locked_store_through(through);
         assert_eq!(store.unlock(&credential()).unwrap_err().kind(), Kind::WrongKey);
         store.unlock(&later()).unwrap();
-        let known = snapshots::load(&store, &Ledger::new().monitor).unwrap();
+        let known = load_snapshot(&store, &Ledger::new().monitor).unwrap();
         assert_eq!(known.iter().map(|it| it.id).collect::<Vec<_>>(), [saved.id]);
     }
     repair(&mut open(&site, &later()), &Ledger::new());

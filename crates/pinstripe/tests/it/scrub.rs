@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use pinstripe::ops::scrub::{self, Budget, Fate, Finding, ScrubOutcome};
-use pinstripe::store::Store;
+use pinstripe::scrub::{Budget, Fate, Finding, ScrubOutcome};
+use pinstripe::{Store, scrub};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::snapshot::Snapshot;

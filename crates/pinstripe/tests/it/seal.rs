@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinstripe::ops;
-use pinstripe::store::index::SealedPack;
-use pinstripe::store::{OpenOptions, Store, UnlockLimits, index};
+use pinstripe::index::SealedPack;
+use pinstripe::{OpenOptions, Store, UnlockLimits, index, init, key, member, scrub, snapshots};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, hex};
 use pinstripe_member::key_ring::{KdfCosts, KeySlot, SlotWay};
@@ -74,7 +73,7 @@ fn without_a_key_nothing_is_given_and_everything_is_checked() {
     let mut store = site.locked_store();
     assert!(store.is_locked());
     let monitor = Ledger::new().monitor;
-    assert_eq!(kind(ops::snapshots::run(&store, &monitor)), Kind::Locked);
+    assert_eq!(kind(snapshots::run(&store, &monitor)), Kind::Locked);
     assert_eq!(kind(backup(&store, &site.source(), &Ledger::new())), Kind::Locked);
     let (name, to) = (snapshot.id.to_string(), site.target());
     assert_eq!(kind(restore(&store, &name, &site.source(), &to, &Ledger::new())), Kind::Locked);
@@ -130,7 +129,7 @@ fn only_what_a_slot_knows_opens_the_store() {
     small_tree(&site.source(), 1);
     site.save();
     let store = site.store();
-    let added = ops::key::add(&store, &slot(password("hunter2"), "laptop")).unwrap();
+    let added = key::add(&store, &slot(password("hunter2"), "laptop")).unwrap();
     assert_eq!((added.way, added.memory_kib), ("password", Some(64)));
     assert_whole(&open(&site, &password("hunter2")).unwrap());
     assert_whole(&open(&site, &credential()).unwrap());
@@ -140,14 +139,14 @@ fn only_what_a_slot_knows_opens_the_store() {
     assert!(!told.contains("laptop") && !told.contains("hunter"), "{told}");
     assert_eq!(kind(open(&site, &Credential::generate().unwrap())), Kind::WrongKey);
 
-    let listed = ops::key::list(&site.locked_store(), &Ledger::new().monitor).unwrap();
+    let listed = key::list(&site.locked_store(), &Ledger::new().monitor).unwrap();
     let labels: Vec<_> = listed.iter().map(|slot| (slot.label.as_str(), slot.way)).collect();
     assert_eq!(labels, [("test", "key file"), ("laptop", "password")]);
-    ops::key::remove(&store, "test").unwrap();
+    key::remove(&store, "test").unwrap();
     assert_eq!(kind(open(&site, &credential())), Kind::WrongKey);
-    let error = ops::key::remove(&store, "laptop").unwrap_err();
+    let error = key::remove(&store, "laptop").unwrap_err();
     assert_eq!(error.kind(), Kind::Refused, "the last slot stays");
-    assert_eq!(kind(ops::key::remove(&store, "nobody")), Kind::NotFound);
+    assert_eq!(kind(key::remove(&store, "nobody")), Kind::NotFound);
     assert_whole(&open(&site, &password("hunter2")).unwrap());
     assert_whole_keys(&site);
 }
@@ -168,7 +167,7 @@ fn assert_whole_keys(site: &Site) {
 fn a_damaged_slot_is_told_and_the_others_still_open() {
     let site = Site::new(2, 1);
     let store = site.store();
-    let added = ops::key::add(&store, &slot(password("second"), "second")).unwrap();
+    let added = key::add(&store, &slot(password("second"), "second")).unwrap();
     let file = |member: usize| site.members[member].join("keys").join(&added.slot);
     let hurt = |member: usize| {
         let mut bytes = fs::read(file(member)).unwrap();
@@ -187,7 +186,7 @@ fn a_damaged_slot_is_told_and_the_others_still_open() {
     assert_eq!(error.kind(), Kind::WrongKey);
     assert!(error.advice_text().unwrap().contains("damaged"), "{error:?}");
     let ledger = Ledger::new();
-    assert_eq!(ops::key::list(&site.locked_store(), &ledger.monitor).unwrap().len(), 1);
+    assert_eq!(key::list(&site.locked_store(), &ledger.monitor).unwrap().len(), 1);
     assert_eq!(ledger.warnings().len(), 1);
     assert!(ledger.warnings()[0].text.contains("key slot"), "{:?}", ledger.warnings());
     // Nothing can mend it: check says so until it is removed.
@@ -195,13 +194,13 @@ fn a_damaged_slot_is_told_and_the_others_still_open() {
     let found = check(&site.store(), false, &ledger);
     assert_eq!((found.repairable, found.lost, ledger.losses().len()), (0, 1, 1));
     assert!(ledger.losses()[0].text.contains("the checksum does not match"), "{:?}", ledger.seen());
-    let (removed, sound) = ops::key::remove(&site.store(), &added.slot[..8]).unwrap();
+    let (removed, sound) = key::remove(&site.store(), &added.slot[..8]).unwrap();
     assert_eq!((removed, sound), (added.slot, None));
     assert_whole(&site.store());
     let ring = fs::read_dir(site.members[0].join("keys")).unwrap().map(|it| it.unwrap().path());
     let ring = ring.filter(|it| fs::read(it).unwrap()[8] == 2).collect::<Vec<_>>();
     let ring = ring[0].file_name().unwrap().to_str().unwrap();
-    let refused = ops::key::remove(&site.store(), ring).unwrap_err();
+    let refused = key::remove(&site.store(), ring).unwrap_err();
     assert_eq!(refused.kind(), Kind::NotFound, "a ring is no slot");
 }
 
@@ -233,9 +232,9 @@ fn a_rotation_changes_keys_and_no_data() {
     let packs = files_of_packs(&site.image());
     let aside = site.image();
     let mut store = site.store();
-    ops::key::add(&store, &slot(password("old"), "old")).unwrap();
+    key::add(&store, &slot(password("old"), "old")).unwrap();
     let before_rotation = site.store();
-    let (_, gone) = ops::key::rotate(&mut store, &slot(password("new"), "new")).unwrap();
+    let (_, gone) = key::rotate(&mut store, &slot(password("new"), "new")).unwrap();
     assert_eq!(gone, 2);
     assert_eq!(files_of_packs(&site.image()), packs);
     for old in [credential(), password("old")] {
@@ -257,11 +256,11 @@ fn a_rotation_changes_keys_and_no_data() {
     site.assert_restores(&store, &first, &first_tree);
     site.assert_restores(&store, &second, &second_tree);
     // A process that opened the store before is told what it cannot read.
-    let error = pinstripe::store::snapshots::read(&before_rotation, second.id).unwrap_err();
+    let error = pinstripe::read_snapshot(&before_rotation, second.id).unwrap_err();
     assert_eq!(error.kind(), Kind::KeysChanged, "{error}");
-    assert_eq!(kind(ops::key::add(&before_rotation, &new_slot())), Kind::KeysChanged);
+    assert_eq!(kind(key::add(&before_rotation, &new_slot())), Kind::KeysChanged);
     let mut late = before_rotation;
-    assert_eq!(kind(ops::key::rotate(&mut late, &new_slot())), Kind::KeysChanged);
+    assert_eq!(kind(key::rotate(&mut late, &new_slot())), Kind::KeysChanged);
 
     // A member that was away brings its old slots back: they open nothing.
     for (path, bytes) in aside.0.iter().filter(|(path, _)| path.starts_with(&site.members[2])) {
@@ -272,7 +271,7 @@ fn a_rotation_changes_keys_and_no_data() {
     assert_eq!(kind(open(&site, &credential())), Kind::WrongKey);
     let mut store = open(&site, &password("new")).unwrap();
     repair(&mut store, &Ledger::new());
-    ops::key::add(&store, &slot(password("third"), "third")).unwrap();
+    key::add(&store, &slot(password("third"), "third")).unwrap();
     assert_whole_keys(&site);
 }
 
@@ -281,8 +280,8 @@ fn of_two_rotations_one_wins() {
     let site = Site::new(2, 1);
     let mut stores = [site.store(), site.store()];
     let [left, right] = &mut stores;
-    ops::key::rotate(left, &slot(password("left"), "left")).unwrap();
-    let second = ops::key::rotate(right, &slot(password("right"), "right"));
+    key::rotate(left, &slot(password("left"), "left")).unwrap();
+    let second = key::rotate(right, &slot(password("right"), "right"));
     assert_eq!(kind(second), Kind::KeysChanged);
     assert!(open(&site, &password("left")).is_ok());
     assert_eq!(kind(open(&site, &password("right"))), Kind::WrongKey);
@@ -291,13 +290,13 @@ fn of_two_rotations_one_wins() {
 #[test]
 fn keys_are_not_changed_while_a_member_is_away() {
     let site = Site::new(2, 1);
-    ops::key::add(&site.store(), &slot(password("second"), "second")).unwrap();
+    key::add(&site.store(), &slot(password("second"), "second")).unwrap();
     fs::rename(&site.members[1], site.path("away")).unwrap();
     let mut store = site.store();
-    assert_eq!(kind(ops::key::remove(&store, "second")), Kind::Refused);
-    assert_eq!(kind(ops::key::rotate(&mut store, &new_slot())), Kind::Refused);
+    assert_eq!(kind(key::remove(&store, "second")), Kind::Refused);
+    assert_eq!(kind(key::rotate(&mut store, &new_slot())), Kind::Refused);
     // Adding is harmless: the member gets it when it is back, before anything is sealed.
-    ops::key::add(&store, &slot(password("third"), "third")).unwrap();
+    key::add(&store, &slot(password("third"), "third")).unwrap();
     fs::rename(site.path("away"), &site.members[1]).unwrap();
     small_tree(&site.source(), 1);
     site.save();
@@ -310,9 +309,9 @@ fn a_removed_slot_opens_nothing_wherever_it_turns_up_again() {
     let site = Site::new(3, 1);
     small_tree(&site.source(), 1);
     site.save();
-    ops::key::add(&site.store(), &slot(password("gone"), "gone")).unwrap();
+    key::add(&site.store(), &slot(password("gone"), "gone")).unwrap();
     let before = site.image();
-    ops::key::remove(&site.store(), "gone").unwrap();
+    key::remove(&site.store(), "gone").unwrap();
     assert_whole_keys(&site);
     let come_back = |member: usize| {
         let keys = site.members[member].join("keys");
@@ -337,31 +336,31 @@ fn a_removed_slot_opens_nothing_wherever_it_turns_up_again() {
         come_back(member);
         scrub_all(&site.locked_store());
         assert_eq!(kind(open(&site, &password("gone"))), Kind::WrongKey);
-        ops::key::add(&site.store(), &slot(password("more"), &format!("more{member}"))).unwrap();
+        key::add(&site.store(), &slot(password("more"), &format!("more{member}"))).unwrap();
         assert_whole_keys(&site);
     }
     // A rotation makes an end of slots and of what says that they were removed.
-    ops::key::rotate(&mut site.store(), &new_slot()).unwrap();
+    key::rotate(&mut site.store(), &new_slot()).unwrap();
     assert_eq!(site.locked_store().key_names().unwrap().len(), 2);
     assert_whole_keys(&site);
 }
 
 fn scrub_all(store: &Store) {
-    let options = ops::scrub::ScrubOptions {
-        budget: ops::scrub::Budget::default(),
+    let options = scrub::ScrubOptions {
+        budget: scrub::Budget::default(),
         rate: None,
         save_bytes: u64::MAX,
         limits: crate::support::limits(),
     };
-    ops::scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap();
+    scrub::run(store, &options, &Ledger::new().monitor, &|_| {}).unwrap();
 }
 
 #[test]
 fn a_removal_cut_off_at_any_step_happened_or_not() {
     let site = Site::new(3, 1);
-    ops::key::add(&site.store(), &slot(password("gone"), "gone")).unwrap();
+    key::add(&site.store(), &slot(password("gone"), "gone")).unwrap();
     let image = site.image();
-    let remove = |steps: Arc<dyn Steps>| ops::key::remove(&site.open(0, "", steps)?, "gone");
+    let remove = |steps: Arc<dyn Steps>| key::remove(&site.open(0, "", steps)?, "gone");
     let counter = Arc::new(PowerCut::new(u64::MAX));
     remove(Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
     assert!(counter.steps_done() > 10);
@@ -382,14 +381,13 @@ fn a_removal_cut_off_at_any_step_happened_or_not() {
 #[test]
 fn of_two_removals_at_once_one_is_first_and_the_last_slot_stays() {
     let site = Site::new(2, 1);
-    ops::key::add(&site.store(), &slot(password("second"), "second")).unwrap();
+    key::add(&site.store(), &slot(password("second"), "second")).unwrap();
     let other = site.store();
-    let meanwhile =
-        Meanwhile::new("keys", move || drop(ops::key::remove(&other, "second").unwrap()));
+    let meanwhile = Meanwhile::new("keys", move || drop(key::remove(&other, "second").unwrap()));
     let store = site.open(0, "", meanwhile).unwrap();
-    assert_eq!(kind(ops::key::remove(&store, "test")), Kind::Busy);
+    assert_eq!(kind(key::remove(&store, "test")), Kind::Busy);
     assert_eq!(kind(open(&site, &password("second"))), Kind::WrongKey);
-    assert_eq!(kind(ops::key::remove(&store, "test")), Kind::Refused);
+    assert_eq!(kind(key::remove(&store, "test")), Kind::Refused);
     assert_whole(&site.store());
 }
 
@@ -551,7 +549,7 @@ fn forged_slots_do_not_decide_how_long_an_opening_takes() {
     for members in [&[2][..], &[0, 1, 2, 3]] {
         let site = Site::new(4, 1);
         let honest = NewSlot { costs: KdfCosts::DEFAULT, ..slot(password("honest"), "password") };
-        let added = ops::key::add(&site.store(), &honest).unwrap().slot;
+        let added = key::add(&site.store(), &honest).unwrap().slot;
         forge_slots(&site, members, 50, bomb);
         let mut told = Vec::new();
         let mut opened = |limits: &UnlockLimits, with: &Credential| {
@@ -592,7 +590,7 @@ fn an_honest_slot_is_tried_before_forged_ones() {
     let costs = KdfCosts { memory_kib: 128, ..cheaper };
     let site = Site::new(3, 1);
     let honest = NewSlot { costs, ..slot(password("honest"), "mine") };
-    let added = ops::key::add(&site.store(), &honest).unwrap().slot;
+    let added = key::add(&site.store(), &honest).unwrap().slot;
     let tries = |limits: &UnlockLimits| {
         let opened = site.locked_store().unlock_within(&password("honest"), limits, &mut drop);
         opened.map(|it| it.unwrap().tries).map_err(|error| error.kind())
@@ -619,7 +617,7 @@ fn a_rotation_cut_off_at_any_step_leaves_the_old_or_the_new_key_working() {
     let image = site.image();
     let rotate = |steps: Arc<dyn Steps>| -> Result<()> {
         let mut store = site.open_doomed(0, "", steps)?;
-        ops::key::rotate(&mut store, &slot(password("new"), "new")).map(drop)
+        key::rotate(&mut store, &slot(password("new"), "new")).map(drop)
     };
     let counter = Arc::new(PowerCut::new(u64::MAX));
     rotate(Arc::clone(&counter) as Arc<dyn Steps>).unwrap();
@@ -642,7 +640,7 @@ fn a_rotation_cut_off_at_any_step_leaves_the_old_or_the_new_key_working() {
         site.assert_restores(&store, &snapshot, &tree);
         // The next one ends it, whatever was left.
         let mut store = store;
-        ops::key::rotate(&mut store, &new_slot()).unwrap();
+        key::rotate(&mut store, &new_slot()).unwrap();
         assert_whole_keys(&site);
         assert_whole(&site.store());
     }
@@ -660,13 +658,13 @@ fn keys_that_one_member_alone_has_do_not_leave_with_it() {
         site.put_image(&image);
         let power = Arc::new(PowerCut::new(cut));
         let mut store = site.open_doomed(0, "", Arc::clone(&power) as Arc<dyn Steps>).unwrap();
-        let _ = ops::key::rotate(&mut store, &slot(password("new"), "new"));
+        let _ = key::rotate(&mut store, &slot(password("new"), "new"));
         drop(store);
         power.after_power_cut(cut * 7919).unwrap();
         let keys = [credential(), password("new")];
         let works = keys.iter().find(|key| open(&site, key).is_ok()).expect("one opens it");
         let mut store = open(&site, works).unwrap();
-        ops::member::remove(&mut store, 0, &limits(), &Ledger::new().monitor).unwrap();
+        member::remove(&mut store, 0, &limits(), &Ledger::new().monitor).unwrap();
         let options = OpenOptions { steps: Some(Arc::new(NoWait)), ..OpenOptions::default() };
         let mut store = Store::open_with(&site.members[1], options).unwrap();
         store.unlock(works).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
@@ -675,18 +673,14 @@ fn keys_that_one_member_alone_has_do_not_leave_with_it() {
 }
 
 /// The settings that a store is made with, seen in what it writes.
-fn made_with(change: impl FnOnce(&mut ops::init::Seal)) -> Site {
+fn made_with(change: impl FnOnce(&mut init::Seal)) -> Site {
     let site = Site::bare(1);
-    init(&site, ops::init::Seal::with(new_slot()), change).unwrap();
+    init(&site, init::Seal::with(new_slot()), change).unwrap();
     site
 }
 
 /// Makes a store whose seal `change` has changed.
-fn init(
-    site: &Site,
-    mut seal: ops::init::Seal,
-    change: impl FnOnce(&mut ops::init::Seal),
-) -> Result<()> {
+fn init(site: &Site, mut seal: init::Seal, change: impl FnOnce(&mut init::Seal)) -> Result<()> {
     change(&mut seal);
     site.init_sealed(0, "4K", seal, Arc::new(NoWait))
 }
@@ -731,9 +725,9 @@ fn every_cipher_padding_and_chunker_is_kept_and_works() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    let refused = |change: &dyn Fn(&mut ops::init::Seal)| -> Error {
+    let refused = |change: &dyn Fn(&mut init::Seal)| -> Error {
         let site = Site::bare(1);
-        let error = init(&site, ops::init::Seal::none(), change).unwrap_err();
+        let error = init(&site, init::Seal::none(), change).unwrap_err();
         assert!(!site.members[0].exists());
         error
     };
@@ -743,7 +737,7 @@ fn settings_that_make_no_sense_are_refused() {
         refused(&|seal| seal.encryption = Encryption::Aes256Gcm),
         refused(&|seal| {
             let costs = KdfCosts { memory_kib: 1, ..CHEAP };
-            *seal = ops::init::Seal::with(NewSlot { costs, ..slot(password("x"), "x") });
+            *seal = init::Seal::with(NewSlot { costs, ..slot(password("x"), "x") });
         }),
     ] {
         assert_eq!(error.kind(), Kind::Usage, "{error}");
@@ -751,6 +745,6 @@ fn settings_that_make_no_sense_are_refused() {
     let clear = Site::clear(1, 0);
     let mut store = clear.store();
     assert!(!store.is_locked());
-    assert_eq!(kind(ops::key::add(&store, &new_slot())), Kind::Usage);
-    assert_eq!(kind(ops::key::rotate(&mut store, &new_slot())), Kind::Usage);
+    assert_eq!(kind(key::add(&store, &new_slot())), Kind::Usage);
+    assert_eq!(kind(key::rotate(&mut store, &new_slot())), Kind::Usage);
 }

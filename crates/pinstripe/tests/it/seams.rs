@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::fault::{Operation, Plan};
 use pinstripe_member::{FaultMember, SharedMember};
@@ -102,15 +102,15 @@ fn reading_verbs_write_nothing() {
     let (store, counted) = count(site.store());
     check(&store, true, &Ledger::new());
     restore(&store, "latest", &site.source(), &site.target(), &Ledger::new()).unwrap();
-    pinstripe::ops::snapshots::run(&store, &Ledger::new().monitor).unwrap();
+    pinstripe::snapshots::run(&store, &Ledger::new().monitor).unwrap();
     let mut entries = 0;
     let show = &mut |_: &_| {
         entries += 1;
         Ok(())
     };
-    pinstripe::ops::ls::run(&store, "latest", b"", &Ledger::new().monitor, show).unwrap();
+    pinstripe::ls::run(&store, "latest", b"", &Ledger::new().monitor, show).unwrap();
     assert!(entries > 8);
-    assert_eq!(pinstripe::ops::members::run(&store).unwrap().len(), 3);
+    assert_eq!(pinstripe::members::run(&store).unwrap().len(), 3);
     for operation in [Operation::Create, Operation::Put, Operation::Delete, Operation::Sync] {
         assert_eq!(calls(&counted, operation), [0, 0, 0], "{operation:?}");
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
-use pinstripe::store::Store;
+use pinstripe::Store;
+use pinstripe::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::ChunkId;
 use pinstripe_base::monitor::Monitor;

@@ -10,8 +10,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::ops;
-use pinstripe::pipeline::limits::LARGE_BYTES;
+use pinstripe::{LARGE_BYTES, restore};
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::Counter;
 use pinstripe_io::beneath::{open_beneath, parent_beneath};
@@ -320,10 +319,10 @@ fn a_target_that_is_not_empty_is_refused_without_overwrite() {
     assert_eq!(fs::read(to.join("file")).unwrap(), b"older");
     let path = site.source();
     let path = path.as_os_str().as_bytes();
-    let plain = ops::restore::RestoreOptions::new("latest", path, &to, limits());
-    let options = ops::restore::RestoreOptions { overwrite: true, verify: true, ..plain };
+    let plain = restore::RestoreOptions::new("latest", path, &to, limits());
+    let options = restore::RestoreOptions { overwrite: true, verify: true, ..plain };
     let ledger = Ledger::new();
-    ops::restore::run(&store, &options, &ledger.monitor).unwrap();
+    restore::run(&store, &options, &ledger.monitor).unwrap();
     ledger.assert_no_losses();
     assert_eq!(fs::read(to.join("mine")).unwrap(), b"mine");
     fs::remove_file(to.join("mine")).unwrap();
@@ -365,9 +364,9 @@ impl Surroundings {
         let store = self.site.store();
         let name = snapshot.id.to_string();
         let ledger = Ledger::new();
-        let plain = ops::restore::RestoreOptions::new(&name, b"", to, limits());
-        let options = ops::restore::RestoreOptions { overwrite, ..plain };
-        ops::restore::run(&store, &options, &ledger.monitor).unwrap();
+        let plain = restore::RestoreOptions::new(&name, b"", to, limits());
+        let options = restore::RestoreOptions { overwrite, ..plain };
+        restore::run(&store, &options, &ledger.monitor).unwrap();
         assert_same(&before.0, &look(&self.outside));
         let beside = fs::read_dir(self.site.path("")).unwrap().count();
         assert!(beside <= before.1 + 1, "something was made beside the target");

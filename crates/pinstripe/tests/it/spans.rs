@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{

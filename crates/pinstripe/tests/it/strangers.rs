@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use pinstripe::ops;
-use pinstripe::store::index;
+use pinstripe::{check, index, repair, snapshots};
 use pinstripe_base::error::Kind;
 use pinstripe_member::stripe_set::{CHECKSUM_BYTES, FOOTER_BYTES, HEADER_BYTES, checksum};
 use pinstripe_member::{ExtentName, Room};
@@ -64,12 +63,12 @@ fn a_member_of_another_store_is_not_believed_and_not_touched() {
     ledger.assert_no_losses();
     assert_eq!(ledger.degraded()[0].kind, Kind::WrongMember);
     repair(&mut store, &Ledger::new());
-    let options = ops::repair::RepairOptions {
+    let options = repair::RepairOptions {
         replace: Some((1, site.members[1].clone())),
         same_disk: true,
         limits: limits(),
     };
-    let refused = ops::repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
+    let refused = repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
     assert_eq!(refused.kind(), Kind::Refused);
     let mut after = Default::default();
     read_files(&site.members[1], &mut after);
@@ -177,13 +176,12 @@ fn small_objects_of_a_newer_version_are_refused_and_left_alone() {
         let aged = site.image();
         let (mut store, monitor) = (site.store(), Ledger::new().monitor);
         let unsupported = |kind: Kind| assert_eq!(kind, Kind::Unsupported);
-        unsupported(ops::snapshots::run(&store, &monitor).unwrap_err().kind());
+        unsupported(snapshots::run(&store, &monitor).unwrap_err().kind());
         unsupported(backup(&store, &site.source(), &Ledger::new()).unwrap_err().kind());
-        let options = ops::check::CheckOptions { read_data: false, limits: limits() };
-        unsupported(ops::check::run(&store, &options, &monitor).unwrap_err().kind());
-        let options =
-            ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-        unsupported(ops::repair::run(&mut store, &options, &monitor).unwrap_err().kind());
+        let options = check::CheckOptions { read_data: false, limits: limits() };
+        unsupported(check::run(&store, &options, &monitor).unwrap_err().kind());
+        let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+        unsupported(repair::run(&mut store, &options, &monitor).unwrap_err().kind());
         assert!(site.image() == aged, "a newer store was changed");
     }
 }
@@ -227,9 +225,8 @@ fn stripe_sets_of_a_newer_version_are_refused_and_left_alone() {
         let outcome = check(&store, true, &ledger);
         let told = ledger.seen().iter().any(|seen| seen.kind == Kind::Unsupported);
         assert!(told && outcome.repairable + outcome.lost > 0, "{:#?}", ledger.seen());
-        let options =
-            ops::repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
-        let refused = ops::repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
+        let options = repair::RepairOptions { replace: None, limits: limits(), same_disk: true };
+        let refused = repair::run(&mut store, &options, &Ledger::new().monitor).unwrap_err();
         assert_eq!(refused.kind(), Kind::Unsupported);
         assert!(site.image() == aged, "a newer store was changed");
         let (ledger, to) = (Ledger::new(), site.target());

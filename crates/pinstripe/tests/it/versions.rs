@@ -7,9 +7,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::AtomicBool;
 
-use pinstripe::catalog::FILE_NAME;
-use pinstripe::ops;
-use pinstripe::ops::mount::SnapshotTree;
+use pinstripe::mount::SnapshotTree;
+use pinstripe::{CATALOG_FILE, forget, ls, rebuild_catalog};
 use pinstripe_base::error::Kind;
 use pinstripe_base::sync::wait_readable;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, Node, ROOT};
@@ -25,7 +24,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// The tree of a store, with a catalog that is filled when it is asked for.
 fn with_versions(site: &Site) -> SnapshotTree {
-    let tree = shown_with(site.store(), Some(site.path("cache").join(FILE_NAME)));
+    let tree = shown_with(site.store(), Some(site.path("cache").join(CATALOG_FILE)));
     fill(&tree);
     tree
 }
@@ -70,7 +69,7 @@ fn all_versions(tree: &SnapshotTree) -> BTreeMap<Vec<u8>, Node> {
 
 fn entries(site: &Site, snapshot: &Snapshot) -> Vec<Entry> {
     let (mut all, id) = (Vec::new(), snapshot.id.to_string());
-    ops::ls::run(&site.store(), &id, b"", &Ledger::new().monitor, &mut |entry| {
+    ls::run(&site.store(), &id, b"", &Ledger::new().monitor, &mut |entry| {
         all.push(entry.clone());
         Ok(())
     })
@@ -162,9 +161,9 @@ fn changing(site: &Site) -> Vec<Snapshot> {
 
 fn forget(site: &Site, snapshot: &Snapshot) {
     let name = snapshot.id.to_string();
-    let choice = ops::forget::ForgetChoice::Named(std::slice::from_ref(&name));
-    let options = ops::forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
-    ops::forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
+    let choice = forget::ForgetChoice::Named(std::slice::from_ref(&name));
+    let options = forget::ForgetOptions { choice, dry_run: false, allow_empty: false };
+    forget::run(&site.store(), &options, &Ledger::new().monitor).unwrap();
 }
 
 #[test]
@@ -231,11 +230,11 @@ fn versions_come_and_leave_with_their_snapshots() {
 fn a_catalog_that_is_damaged_or_lost_is_made_anew() {
     let site = Site::new(3, 1);
     let snapshots = changing(&site);
-    let file = site.path("cache").join(FILE_NAME);
+    let file = site.path("cache").join(CATALOG_FILE);
     let tree = with_versions(&site);
     // Lost and made by another process: series may have other numbers.
     fs::remove_file(&file).unwrap();
-    ops::catalog::rebuild(&site.store(), &file, &Ledger::new().monitor).unwrap();
+    rebuild_catalog(&site.store(), &file, &Ledger::new().monitor).unwrap();
     tree.work(&NEVER);
     assert_shows(&tree, &site, &snapshots);
     fs::remove_file(&file).unwrap();

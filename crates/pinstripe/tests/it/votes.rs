@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::ops::{gc, member, repair};
-use pinstripe::store::failure_detector::FailureDetector;
-use pinstripe::store::{OpenOptions, Store, snapshots};
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::{FailureDetector, OpenOptions, Store, forget, gc, load_snapshot, member, repair};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::label::Label;
@@ -225,7 +223,7 @@ impl World {
     fn assert_said(&self, after: &str) {
         let store = self.store();
         let ledger = Ledger::new();
-        let listed: Vec<_> = snapshots::load(&store, &ledger.monitor).unwrap();
+        let listed: Vec<_> = load_snapshot(&store, &ledger.monitor).unwrap();
         for (id, said) in &self.said {
             let is_listed = listed.iter().any(|it| it.id == *id);
             match said {

@@ -10,8 +10,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Instant;
 
 use pinstripe_base::clock;
-use pinstripe_member::meta;
-use pinstripe_member::meta::{Stat, Time};
+use pinstripe_member::meta::{self, Stat, Time};
 use tempfile::TempDir;
 
 use crate::calls;

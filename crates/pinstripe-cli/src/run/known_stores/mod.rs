@@ -12,7 +12,7 @@ mod sightings;
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::id::StoreId;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_member::is_remote;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops::seen::SeenSnapshot;
-use pinstripe::store::Store;
+use pinstripe::Store;
+use pinstripe::seen::SeenSnapshot;
 use pinstripe_base::id::{ChunkId, SnapshotId, hex};
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinstripe::store::failure_detector::PulseSighting;
+use pinstripe::PulseSighting;
 use pinstripe_base::id::{SessionId, hex};
 use serde::{Deserialize, Serialize};
 

@@ -8,9 +8,8 @@ mod searches;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinstripe::ops;
-use pinstripe::store::Store;
-use pinstripe::store::index::Index;
+use pinstripe::index::Index;
+use pinstripe::{Store, rebuild_catalog};
 use pinstripe_base::error::Error;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
@@ -121,7 +120,7 @@ fn fill(settings: &Settings, table: &mut Table) -> Result<Filled> {
     let live = Live::new(Default::default());
     write_catalog_streams(&workload, &store, CATALOG_STREAMS, &live).map_err(said)?;
     let catalog = settings.work.join("cache").join("catalog.sqlite");
-    drop(ops::catalog::rebuild(&store, &catalog, &Monitor::default()).map_err(said)?);
+    drop(rebuild_catalog(&store, &catalog, &Monitor::default()).map_err(said)?);
     Ok(Filled { store: at.join("m0"), catalog, rows })
 }
 

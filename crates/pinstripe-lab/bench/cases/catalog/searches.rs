@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinstripe::store::index::Index;
+use pinstripe::index::Index;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_base::units::format_count;
 use pinstripe_lab::{Align, Cell, Table};

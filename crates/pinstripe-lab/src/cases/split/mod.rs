@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use pinstripe::pipeline::limits::MEMORY_DEFAULT_BYTES;
+use pinstripe::MEMORY_DEFAULT_BYTES;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::device::{Engine, Policy};

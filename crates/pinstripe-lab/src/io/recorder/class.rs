@@ -9,7 +9,7 @@ use crate::io::at_once;
 
 /// A class of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SchedulingClass {
+pub(crate) enum SchedulingClass {
     /// The priority of ordinary threads.
     #[default]
     Normal,
@@ -50,6 +50,6 @@ impl SchedulingClass {
 ///
 /// # Errors
 /// That it is not, as reported by the system.
-pub fn can_take(class: SchedulingClass) -> Result<()> {
+pub(crate) fn can_take(class: SchedulingClass) -> Result<()> {
     at_once(1, |_| class.take()).into_iter().collect()
 }

@@ -24,7 +24,7 @@ use crate::run::Live;
 const NEVER: Duration = Duration::from_secs(1 << 20);
 
 /// A take that was made to measure.
-pub struct EngineTake {
+pub(crate) struct EngineTake {
     path: PathBuf,
     /// Why the requested write policy was not used, or a priority was refused.
     refusals: Vec<String>,
@@ -34,7 +34,7 @@ pub struct EngineTake {
 ///
 /// # Errors
 /// [`Kind::Usage`] and [`Kind::Refused`], as the recorder has them.
-pub fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
+pub(crate) fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
     memory_of(streams as usize, recording.ring_bytes)?;
     let (ring, chunk) = (recording.ring_bytes, recording.chunk_bytes as u64);
     let is_ring = ring.is_power_of_two() && RING_BYTES.contains(&ring);

@@ -22,8 +22,8 @@ use crate::histogram::Histogram;
 use crate::run::Live;
 
 pub use check::check;
-pub use class::{SchedulingClass, can_take};
-pub use engine::{EngineTake, refuse_unfit};
+pub(crate) use class::{SchedulingClass, can_take};
+pub(crate) use engine::{EngineTake, refuse_unfit};
 
 /// The recording to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,7 +52,7 @@ pub struct Recording {
 
 /// A write that took more than [`STALL`], and the stream whose it was.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stall {
+pub(crate) struct Stall {
     /// The stream.
     pub stream: usize,
     /// When it began, since the recording did.
@@ -95,7 +95,7 @@ pub struct Recorded {
 
 /// Writes of the recorder's engine, which keeps no histogram of them, and its processor time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct EngineWrites {
+pub(crate) struct EngineWrites {
     /// The number.
     pub count: u64,
     /// The mean, by the rate at which bytes were taken: of one chunk.

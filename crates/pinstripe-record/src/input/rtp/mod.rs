@@ -122,7 +122,7 @@ fn read_sdp(path: &str) -> Result<SdpStream> {
 }
 
 /// Sound from a network.
-pub struct RtpInput {
+pub(crate) struct RtpInput {
     spec: RtpSpec,
     /// Streams, and the form of each.
     count: usize,

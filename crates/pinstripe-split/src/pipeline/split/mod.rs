@@ -24,7 +24,8 @@ use crossbeam_channel::bounded;
 
 use self::own::OwnWriter;
 use self::striped::StripedWriter;
-pub use self::tally::{BlockTally, Spent, Stages};
+pub use self::tally::Spent;
+pub(crate) use self::tally::{BlockTally, Stages};
 use self::worker::Worker;
 use crate::format::{End, FrameKind, Head, LogEnd, Manifest, PAGE_BYTES, PAGES_BYTES, SplitLayout};
 use crate::outputs::batch::{batch_bytes_max, single};

@@ -11,7 +11,7 @@ use pinstripe_stripe::Codec;
 
 /// Counts blocks by the way they were stored.
 #[derive(Debug, Clone, Default)]
-pub struct BlockTally {
+pub(crate) struct BlockTally {
     source_bytes: u64,
     zero_bytes: u64,
     hole_bytes: u64,
@@ -96,7 +96,7 @@ pub enum Stage {
 
 /// Time of all workers, by stage.
 #[derive(Debug)]
-pub struct Stages([Arc<Flow>; 4]);
+pub(crate) struct Stages([Arc<Flow>; 4]);
 
 /// The same as values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

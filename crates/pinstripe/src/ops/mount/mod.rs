@@ -43,7 +43,7 @@ use pinstripe_member::meta::FileKind;
 use pinstripe_member::snapshot::TreeRoot;
 
 pub use status::MemberMeters;
-pub use top::NameOfTime;
+pub(crate) use top::NameOfTime;
 
 /// Bytes of decoded pages that are kept at most, and their share of the budget where that is less.
 const PAGES_BYTES: u64 = 64 << 20;

@@ -16,7 +16,7 @@ use pinstripe_io::file_tree::ROOT;
 use pinstripe_member::snapshot::Snapshot;
 
 /// Makes the name of a snapshot from the second in which it began.
-pub type NameOfTime = fn(i64) -> String;
+pub(crate) type NameOfTime = fn(i64) -> String;
 
 /// The object under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]

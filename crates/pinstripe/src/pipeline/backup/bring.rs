@@ -33,7 +33,7 @@ use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_stripe::Abort;
 
 /// The two halves of a transfer.
-pub struct Bringing<'a> {
+pub(crate) struct Bringing<'a> {
     /// The half that has it, and its chunks.
     pub from: (&'a Store, &'a Index<'a>),
     /// The half that gets it, and its chunks.

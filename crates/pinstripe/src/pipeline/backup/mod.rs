@@ -39,10 +39,12 @@ use ingest::Worker;
 use join::Join;
 use shared::{Reading, Writing};
 
-pub use bring::{Bringing, bring};
+pub(crate) use bring::Bringing;
+pub use bring::bring;
 pub use join::Comparison;
-pub use previous::{Earlier, Previous};
-pub use repack::{EvacuatingPack, RepackPlan, repack};
+pub use previous::Earlier;
+pub(crate) use previous::Previous;
+pub(crate) use repack::{EvacuatingPack, RepackPlan, repack};
 pub use shared::cutting;
 pub use survey::{Wanted, survey};
 pub use tree::write_tree;
@@ -72,7 +74,7 @@ pub enum Input<'a> {
 }
 
 /// The parameters of a backup.
-pub struct BackupPlan<'a> {
+pub(crate) struct BackupPlan<'a> {
     /// The store.
     pub store: &'a Store,
     /// The chunks.
@@ -97,7 +99,7 @@ pub struct BackupPlan<'a> {
 
 /// The completeness of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Completeness {
+pub(crate) enum Completeness {
     /// All sources.
     Whole,
     /// A part, in path order.

@@ -36,7 +36,7 @@ pub struct Sight {
 }
 
 /// All earlier trees, newest first.
-pub struct Previous<'a> {
+pub(crate) struct Previous<'a> {
     trees: Vec<Earlier<'a>>,
     /// Which of them is being read; all were when it is their number.
     at: usize,

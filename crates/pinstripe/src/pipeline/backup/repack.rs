@@ -33,7 +33,7 @@ use pinstripe_stripe::Decoder;
 
 /// A pack that will go, and the needed part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvacuatingPack {
+pub(crate) struct EvacuatingPack {
     /// The name.
     pub set: SetId,
     /// Needed chunks: the offset of the record in the pack, and of the chunk in the record's raw
@@ -45,7 +45,7 @@ pub struct EvacuatingPack {
 
 /// The work of one [`repack`].
 #[derive(Clone, Copy)]
-pub struct RepackPlan<'p> {
+pub(crate) struct RepackPlan<'p> {
     /// Packs that will go, whose needed part is copied into new packs.
     pub packs: &'p [EvacuatingPack],
     /// Pages that are in too few packs and get another copy.
@@ -60,7 +60,7 @@ pub struct RepackPlan<'p> {
 ///
 /// # Errors
 /// The errors that end any backup: a full member, more members lost than parity replaces.
-pub fn repack(
+pub(crate) fn repack(
     store: &Store,
     index: &Index<'_>,
     plan: RepackPlan<'_>,

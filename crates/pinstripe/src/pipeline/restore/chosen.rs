@@ -48,7 +48,7 @@ pub struct PathFilter {
 
 /// A [`TreeReader`] that passes over unwanted entries. An unwanted directory comes before the first
 /// wanted entry below it.
-pub struct ChosenReader<'a> {
+pub(crate) struct ChosenReader<'a> {
     tree: TreeReader<'a>,
     filter: &'a PathFilter,
     owners: &'a Owners,

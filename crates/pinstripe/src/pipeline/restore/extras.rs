@@ -48,7 +48,7 @@ struct Extras<'p, 'a> {
 /// Goes through every directory of the snapshot at and below `sources`, where what was backed up is
 /// all that there was, and removes or counts what else the target has there. `show` is given each
 /// name with all that was at and below it; of a directory in the way, each entry.
-pub fn extras<'p>(
+pub(crate) fn extras<'p>(
     plan: &'p RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     sources: &'p [Vec<u8>],

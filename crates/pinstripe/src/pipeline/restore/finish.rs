@@ -14,7 +14,7 @@ use pinstripe_member::tree::is_at_or_below;
 ///
 /// # Errors
 /// Never for single entries: they are in the ledger.
-pub fn finish_tree(
+pub(crate) fn finish_tree(
     plan: &RestorePlan<'_>,
     tree: &mut ChosenReader<'_>,
     first: &mut FirstPass,

@@ -25,7 +25,7 @@ struct Linked {
 
 /// The files of the snapshot that have several names, by their device and inode there.
 #[derive(Debug, Default)]
-pub struct LinkedFiles(HashMap<(u64, u64), Linked>);
+pub(crate) struct LinkedFiles(HashMap<(u64, u64), Linked>);
 
 impl LinkedFiles {
     /// Looks all names up in the target.

@@ -28,11 +28,13 @@ use std::sync::{Arc, Mutex};
 use crossbeam_channel::{Receiver, bounded};
 use pinstripe_prefetch::{FetchSource, Pinned, Runner};
 
-pub use chosen::{ChosenReader, Owners, PathFilter};
-pub use extras::{Pass, extras};
-pub use finish::finish_tree;
-pub use linked::LinkedFiles;
-pub use planner::differing_bytes;
+pub(crate) use chosen::ChosenReader;
+pub use chosen::{Owners, PathFilter};
+pub use extras::Pass;
+pub(crate) use extras::extras;
+pub(crate) use finish::finish_tree;
+pub(crate) use linked::LinkedFiles;
+pub(crate) use planner::differing_bytes;
 pub use verify::verify;
 
 pub(crate) use planner::Offsets;
@@ -56,7 +58,7 @@ use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::{Abort, Decoder};
 
 /// The parameters of a restore.
-pub struct RestorePlan<'a> {
+pub(crate) struct RestorePlan<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
     /// Finds chunks in packs.
@@ -104,7 +106,7 @@ pub(crate) type FirstNames = HashMap<(u64, u64), Vec<u8>>;
 
 /// The work that the first pass leaves to the others.
 #[derive(Default)]
-pub struct FirstPass {
+pub(crate) struct FirstPass {
     /// Names to link to.
     pub first_names: FirstNames,
     /// How each directory was found, in the order of the snapshot.

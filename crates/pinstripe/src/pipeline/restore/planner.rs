@@ -18,7 +18,7 @@ use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::SEE_WHAT_IS_LOST;
-pub use compare::differing_bytes;
+pub(crate) use compare::differing_bytes;
 use compare::{Doubtful, are_there};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;

@@ -15,7 +15,7 @@ use pinstripe_member::record::ChunkRow;
 use pinstripe_stripe::Decoder;
 
 /// The bytes of a record.
-pub struct DecodedRecord {
+pub(crate) struct DecodedRecord {
     raw: Vec<u8>,
     /// Offset, id and length of each chunk; `None` for the id when the bytes are not what it says.
     chunks: Vec<(u32, Option<ChunkId>, u32)>,
@@ -68,7 +68,7 @@ impl DecodedRecord {
 }
 
 /// The records of a store, decoded, as a source for read-ahead.
-pub struct DecodedRecords<'a> {
+pub(crate) struct DecodedRecords<'a> {
     /// Reads records.
     pub packs: &'a PackReader<'a>,
     /// Finds chunks in packs.

@@ -19,7 +19,7 @@ const BATCH_RECORDS: usize = 32;
 const BATCH_ITEMS: usize = 512;
 
 /// Takes requests for content.
-pub struct Feed<'r, 'a, T> {
+pub(crate) struct Feed<'r, 'a, T> {
     origin: Origin<'a>,
     runner: &'r RecordRunner<'a>,
     items: Sender<Item<'r, 'a, T>>,

@@ -21,8 +21,10 @@ use std::ops::Range;
 use crossbeam_channel::{Receiver, bounded};
 use pinstripe_prefetch::{Pinned, Runner};
 
-pub use decoded::{DecodedRecord, DecodedRecords, decoded_bytes};
-pub use feed::{Feed, Holes};
+pub(crate) use decoded::DecodedRecords;
+pub use decoded::decoded_bytes;
+pub(crate) use feed::Feed;
+pub use feed::Holes;
 
 use crate::pipeline::limits::Limits;
 use crate::store::index::Index;
@@ -45,7 +47,7 @@ pub struct Origin<'a> {
 }
 
 /// A part of the output, in the order in which the feed named it.
-pub enum StreamPart<'o, T> {
+pub(crate) enum StreamPart<'o, T> {
     /// A mark that the feed put between content: an entry, the end of one.
     Mark(T),
     /// Content.

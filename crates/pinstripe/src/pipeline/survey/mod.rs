@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
 
-pub use stored::{StoredFile, survey_stored};
+pub use stored::StoredFile;
+pub(crate) use stored::survey_stored;
 
 use slicer::{Counts, Slicer};
 

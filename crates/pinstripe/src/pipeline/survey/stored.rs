@@ -53,7 +53,7 @@ type Tallies = Mutex<HashMap<u64, Tally>>;
 ///
 /// # Errors
 /// The errors of `produce`.
-pub fn survey_stored<R>(
+pub(crate) fn survey_stored<R>(
     origin: Origin<'_>,
     monitor: &Monitor,
     produce: impl FnOnce(&mut dyn FnMut(StoredFile)) -> Result<R>,

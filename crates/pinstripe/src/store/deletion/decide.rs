@@ -144,7 +144,7 @@ pub(crate) fn is_too_late<'a>(
 
 /// The action on a condemnation that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaseAction {
+pub(crate) enum CaseAction {
     /// The owner is running.
     Leave,
     /// The deletion was finished: remove its other objects.
@@ -187,7 +187,7 @@ pub struct Usage {
 
 /// The packs to condemn and to repack, and the figures behind that choice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GcPlan {
+pub(crate) struct GcPlan {
     /// Nothing in them is needed.
     pub dead: Vec<SetId>,
     /// The live records move to new packs; worst first.

@@ -36,7 +36,7 @@ pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
 ///
 /// # Errors
 /// The errors of [`read_pack_index`].
-pub fn index_of_pack(reader: &SetReader, set: SetId, opener: &Opener) -> Result<PackIndex> {
+pub(crate) fn index_of_pack(reader: &SetReader, set: SetId, opener: &Opener) -> Result<PackIndex> {
     own_index(reader, set, opener).map(|pack| pack.index)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
 
 /// Whether neither the index of a pack nor its records can be read, because too much of it is lost:
 /// not because a member failed, or the pack is of a version that is not known.
-pub fn is_beyond_reading(store: &Store, set: SetId) -> bool {
+pub(crate) fn is_beyond_reading(store: &Store, set: SetId) -> bool {
     let is_damage = |error: Error| matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses);
     ask_pack(store, set).err().is_some_and(is_damage)
 }

@@ -39,7 +39,7 @@ pub fn has_enough(store: &Store, name: ExtentName, members: &[usize]) -> bool {
 /// Whether a pack that no index run lists was left by a backup that was interrupted while sealing
 /// it: its extents on `members` are too few to read it. A pack without any sound geometry cannot be
 /// read either; it is a leftover unless every member has an extent of it, which hints at damage.
-pub fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
+pub(crate) fn is_leftover(store: &Store, set: SetId, members: &[usize]) -> bool {
     let all = store.member_slots.iter().filter(|slot| slot.row.is_some()).count();
     match geometry_of(store, ExtentName::pack(set), members) {
         Some(geometry) => members.len() < geometry.data(),

@@ -46,7 +46,7 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
 ///
 /// # Errors
 /// The errors of [`Store::list`].
-pub fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
+pub(crate) fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let mut sets = sets_in(store, room)?;
     if room == Room::Packs {
         let going = deletion::going_packs(store)?;
@@ -111,7 +111,7 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
 ///
 /// # Errors
 /// When a member that is present cannot be listed.
-pub fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)>> {
+pub(crate) fn sets_spoken_of(store: &Store) -> Result<Vec<(SetId, Result<Vec<RunPack>>)>> {
     let runs = sets_in(store, Room::Index)?.into_iter();
     Ok(runs.map(|(set, members)| (set, packs_of_run(store, set, members.len()))).collect())
 }

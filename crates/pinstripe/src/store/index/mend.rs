@@ -26,7 +26,7 @@ pub struct Mended {
 ///
 /// # Errors
 /// When a member that is present cannot be listed.
-pub fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
+pub(crate) fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
     let packs = sets_spoken_of(store)?.into_iter().filter_map(|(_, packs)| packs.ok()).flatten();
     let packs = packs.filter(|pack: &RunPack| !pack.is_lost).map(|pack| pack.set);
     let packs: Vec<SetId> = packs.collect();

@@ -84,7 +84,7 @@ pub(super) fn read<T>(
 ///
 /// # Errors
 /// The errors of the seal.
-pub fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
+pub(crate) fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
     write(RecordKind::PackIndex, &index.encode(), sealer)
 }
 

@@ -25,7 +25,7 @@ const BEGIN: &[u8] = b"psRC\x01";
 ///
 /// # Errors
 /// When the set cannot be opened, or has no intact record at all.
-pub fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)> {
+pub(crate) fn pack_from_records(store: &Store, set: SetId) -> Result<(SealedPack, u64)> {
     let name = ExtentName::pack(set);
     let reader = SetReader::open(&store.members_to_read(), name, store.config.store, set)?;
     let end = match reader.index() {

@@ -140,7 +140,7 @@ fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId,
 ///
 /// # Errors
 /// The errors of the members.
-pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Superseded>> {
+pub(crate) fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Superseded>> {
     let before = superseded(store)?;
     if before.is_empty() {
         return Ok(Vec::new());
@@ -169,7 +169,10 @@ pub fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Supe
 ///
 /// # Errors
 /// The errors of [`Store::list`].
-pub fn stale_members(store: &Store, superseded: &[Superseded]) -> Result<BTreeMap<usize, Stale>> {
+pub(crate) fn stale_members(
+    store: &Store,
+    superseded: &[Superseded],
+) -> Result<BTreeMap<usize, Stale>> {
     // A run or snapshot missing on more members than may be absent at once points to none of them.
     let may_be_away = usize::from(store.config.parity);
     let mut stale: BTreeMap<usize, Stale> = BTreeMap::new();

@@ -353,7 +353,7 @@ fn removes(removed: &RemovedSlot, slot: &KeySlot) -> bool {
 ///
 /// # Errors
 /// Those of decoding it; [`Kind::Corrupt`] for an object of another store or under another name.
-pub fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
+pub(crate) fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
     let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
     let config = &store.config;
     if config.encryption == Encryption::None {

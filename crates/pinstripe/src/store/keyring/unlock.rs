@@ -19,7 +19,7 @@ use pinstripe_stripe::{Credential, Opener, RootKey, Voucher, succeeds, unwrap_ke
 /// KiB of memory times passes over it that all tries may cost together, unless a caller says
 /// otherwise: a slot of the highest cost that `key add` sets, 4 GiB and three passes, and a third
 /// of that for others.
-pub const COST_DEFAULT_KIB: u64 = 16 * GIB / KIB;
+pub(crate) const COST_DEFAULT_KIB: u64 = 16 * GIB / KIB;
 /// Slots named one by one; the rest is counted.
 const NAMED_MAX: usize = 8;
 

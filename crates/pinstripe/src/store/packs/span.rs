@@ -25,7 +25,7 @@ pub struct Reach {
 }
 
 /// Records, or one of them, as one read gave them.
-pub struct FetchedSpan {
+pub(crate) struct FetchedSpan {
     place: RecordPlace,
     content: Content,
 }

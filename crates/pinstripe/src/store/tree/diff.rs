@@ -140,7 +140,7 @@ impl Until {
 }
 
 /// Goes through two trees side by side.
-pub struct TreeDiff<'a> {
+pub(crate) struct TreeDiff<'a> {
     old: Option<TreeReader<'a>>,
     new: TreeReader<'a>,
     /// Up to where nothing can be said, because a page of one of them is lost.

@@ -7,15 +7,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::catalog::Query;
-use pinstripe::ops::backup::{self, Stream};
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::ops::gc::{self, GcOptions};
-use pinstripe::ops::member::{self, Brought};
-use pinstripe::ops::upgrade::{self, Direction};
-use pinstripe::ops::{self, check, repair, restore, scrub};
-use pinstripe::store::{OpenOptions, Store};
-use pinstripe::walk::Glob;
+use pinstripe::backup::Stream;
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::gc::GcOptions;
+use pinstripe::member::Brought;
+use pinstripe::upgrade::Direction;
+use pinstripe::{
+    Glob, OpenOptions, Query, Store, backup, cat, check, diff, dump, find, forget, gc, history,
+    key, ls, member, members, preview, rebuild_catalog, repair, restore, scrub, seen, snapshots,
+    stats, upgrade,
+};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Patience;
@@ -230,9 +231,9 @@ impl Actor<'_> {
 
     fn change_keys(&self, store: &mut Store) -> Result<Done> {
         match self.act.verb {
-            Verb::KeyAdd => ops::key::add(store, &self.target.new_key.slot()).map(drop)?,
-            Verb::KeyRemove => ops::key::remove(store, &self.target.old_key.label).map(drop)?,
-            _ => ops::key::rotate(store, &self.target.new_key.slot()).map(drop)?,
+            Verb::KeyAdd => key::add(store, &self.target.new_key.slot()).map(drop)?,
+            Verb::KeyRemove => key::remove(store, &self.target.old_key.label).map(drop)?,
+            _ => key::rotate(store, &self.target.new_key.slot()).map(drop)?,
         }
         Ok(Done::Key)
     }
@@ -284,51 +285,49 @@ impl Actor<'_> {
             Verb::Preview => {
                 let to = self.world.site.target();
                 let options = restore::RestoreOptions::new(&name, bytes, &to, limits());
-                ops::preview::run(store, &options, monitor, &mut |_, _, _| Ok(())).map(drop)?;
+                preview::run(store, &options, monitor, &mut |_, _, _| Ok(())).map(drop)?;
             }
             Verb::Survey => {
                 let options = options_of(&self.world.sources.path(self.target.source));
                 backup::survey(store, &options, monitor, &mut |_| Ok(()))?;
             }
-            Verb::Ls => ops::ls::run(store, &name, bytes, monitor, &mut |_| Ok(()))?,
+            Verb::Ls => ls::run(store, &name, bytes, monitor, &mut |_| Ok(()))?,
             Verb::Cat => self.cat(store, name)?,
             Verb::Dump => {
-                let options = ops::dump::DumpOptions {
+                let options = dump::DumpOptions {
                     snapshot: &name,
                     path: bytes,
                     fill_holes: true,
                     limits: limits(),
                 };
-                ops::dump::run(store, &options, monitor, &mut |_| Ok(())).map(drop)?;
+                dump::run(store, &options, monitor, &mut |_| Ok(())).map(drop)?;
             }
             Verb::Diff => {
                 let mut wanted = self.world.kept.iter().filter(|kept| kept.must_stay());
                 let other = wanted.next_back().map_or(name.clone(), |kept| kept.id().to_string());
-                ops::diff::run(store, &name, &other, monitor, &mut |_, _, _| Ok(())).map(drop)?;
+                diff::run(store, &name, &other, monitor, &mut |_, _, _| Ok(())).map(drop)?;
             }
             Verb::Find => {
                 let query = Query::new(Glob::new(b"a")?);
-                ops::find::run(store, &self.catalog(), &query, monitor, &mut |_| Ok(()))?;
+                find::run(store, &self.catalog(), &query, monitor, &mut |_| Ok(()))?;
             }
             Verb::History => {
-                ops::history::run(store, &self.catalog(), bytes, monitor).map(drop)?;
+                history::run(store, &self.catalog(), bytes, monitor).map(drop)?;
             }
-            Verb::Catalog => ops::catalog::rebuild(store, &self.catalog(), monitor).map(drop)?,
-            Verb::Snapshots => ops::snapshots::run(store, monitor).map(drop)?,
+            Verb::Catalog => rebuild_catalog(store, &self.catalog(), monitor).map(drop)?,
+            Verb::Snapshots => snapshots::run(store, monitor).map(drop)?,
             Verb::Seen => {
-                let seen =
-                    self.world.kept.last().map(|it| ops::seen::SeenSnapshot::of(&it.snapshot));
-                ops::seen::compare(store, seen.as_ref()).map(drop)?;
+                let seen = self.world.kept.last().map(|it| seen::SeenSnapshot::of(&it.snapshot));
+                seen::compare(store, seen.as_ref()).map(drop)?;
             }
             Verb::Stats => {
                 let read_data = self.act.pick.is_multiple_of(2);
-                let options =
-                    ops::stats::StatsOptions { snapshot: None, read_data, limits: limits() };
-                ops::stats::run(store, &options, monitor).map(drop)?;
+                let options = stats::StatsOptions { snapshot: None, read_data, limits: limits() };
+                stats::run(store, &options, monitor).map(drop)?;
             }
-            Verb::Members => ops::members::run(store).map(drop)?,
+            Verb::Members => members::run(store).map(drop)?,
             Verb::ScrubStatus => scrub::status(store, 0, monitor).map(drop)?,
-            Verb::KeyList => ops::key::list(store, monitor).map(drop)?,
+            Verb::KeyList => key::list(store, monitor).map(drop)?,
             other => unreachable!("{other:?} does not only read"),
         }
         Ok(Done::Read)
@@ -361,8 +360,7 @@ impl Actor<'_> {
         let files = files.filter(|(_, look)| inodes.insert(look.first_name.clone()));
         let files = files.map(|(below, _)| (name.clone(), [path, b"/", below].concat()));
         let files: Vec<_> = files.take(5).collect();
-        let options =
-            ops::cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
-        ops::cat::run(store, &options, &self.ledger.monitor, &mut |_| Ok(()))
+        let options = cat::CatOptions { files: &files, offset: 0, length: None, limits: limits() };
+        cat::run(store, &options, &self.ledger.monitor, &mut |_| Ok(()))
     }
 }

@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use pinstripe::ops::backup;
-use pinstripe::ops::gc::{self, GcOptions};
-use pinstripe::ops::upgrade::{self, Direction};
-use pinstripe::ops::{self, member, repair};
-use pinstripe::store::{Store, snapshots};
+use pinstripe::gc::GcOptions;
+use pinstripe::upgrade::Direction;
+use pinstripe::{Store, backup, gc, load_snapshots, member, repair, snapshots, upgrade};
 use pinstripe_base::error::Kind;
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::snapshot::Snapshot;
@@ -33,7 +31,7 @@ impl World {
     pub fn meet_snapshots(&mut self, outcomes: &[Outcome]) {
         let store = self.opened("after a scene");
         let ledger = Ledger::new();
-        let known = snapshots::load_all(&store, &ledger.monitor).unwrap();
+        let known = load_snapshots(&store, &ledger.monitor).unwrap();
         self.assert_no_firm_loss(&ledger, "listing snapshots");
         let ids: BTreeSet<SnapshotId> = known.iter().map(|known| known.snapshot.id).collect();
         for known in known {
@@ -175,7 +173,7 @@ impl World {
 
     fn assert_listed(&self, store: &Store, when: &str) {
         let ledger = Ledger::new();
-        let listed = ops::snapshots::run(store, &ledger.monitor).unwrap();
+        let listed = snapshots::run(store, &ledger.monitor).unwrap();
         self.assert_no_firm_loss(&ledger, &format!("snapshots {when}"));
         for snapshot in &listed {
             assert!(

@@ -1,6 +1,6 @@
 //! The ways to open the store of a story, and which of them must open it.
 
-use pinstripe::store::Store;
+use pinstripe::Store;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_member::key_ring::KdfCosts;
 use pinstripe_stripe::{Credential, NewSlot};

@@ -1,7 +1,7 @@
 //! What `mount` does: a tree of all snapshots that stays open, and files that are read in it.
 
-use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
-use pinstripe::store::Store;
+use pinstripe::Store;
+use pinstripe::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::file_tree::{FileKind, FileTree, Node, ROOT};

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinstripe::ops::beside::{Meeting, beside};
+use pinstripe::beside::{Meeting, beside};
 use pinstripe_base::error::{Error, Kind};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Room;

@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pinstripe::ops::backup::{self, BackupOptions, Interval};
-use pinstripe::ops::forget::{self, ForgetChoice, ForgetOptions};
-use pinstripe::ops::member;
-use pinstripe::store::objects::Quorum;
-use pinstripe::store::{OpenOptions, Store, sessions};
+use pinstripe::backup::{BackupOptions, Interval};
+use pinstripe::forget::{ForgetChoice, ForgetOptions};
+use pinstripe::{OpenOptions, Quorum, Store, backup, forget, member, sessions};
 use pinstripe_member::Room;
 use pinstripe_member::format::snapshot::Snapshot;
 use pinstripe_sim::process::under;
@@ -218,7 +216,7 @@ impl Templates {
         let mut keys = vec![Key::first()];
         if shape.is_sealed {
             keys.push(Key::new(0));
-            pinstripe::ops::key::add(&site.store(), &keys[1].slot()).unwrap();
+            pinstripe::key::add(&site.store(), &keys[1].slot()).unwrap();
         }
         let seats = site.members.iter().cloned().enumerate().collect();
         Template { files: site.image(), old, seats, kept, keys, other_half: None }
@@ -306,8 +304,8 @@ fn make_old(site: &Site, shape: Shape) -> Template {
         sessions::fence(&store, &session).unwrap();
     }
     store.write_labels().unwrap();
-    let known = pinstripe::store::snapshots::load_all(&store, &Ledger::new().monitor).unwrap();
-    let keep = |known: pinstripe::store::snapshots::Known| {
+    let known = pinstripe::load_snapshots(&store, &Ledger::new().monitor).unwrap();
+    let keep = |known: pinstripe::Known| {
         let snapshot = known.snapshot;
         let path = snapshot.sources[0].clone();
         let path = Path::new("/").join(String::from_utf8(path).unwrap());

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pinstripe::ops::beside::{self, VerbRole};
+use pinstripe::beside::{self, VerbRole};
 
 /// What a verb does to the store, as far as that decides what may happen beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use pinstripe::pipeline::limits::Limits;
-use pinstripe::store::{OpenOptions, Store};
+use pinstripe::{Limits, OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Redundancy;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueHint;
-use pinstripe::ops::members;
+use pinstripe::members;
 use pinstripe_base::clock;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_lab::{Advice, Knob, advise, knobs, knobs_to_toml, put_file, undecided_knobs};

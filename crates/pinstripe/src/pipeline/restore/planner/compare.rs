@@ -32,7 +32,7 @@ pub(super) fn are_there(threads: usize, keys: &Keys, pieces: &[Doubtful]) -> Res
 }
 
 /// Content bytes of a file that differ from the existing one.
-pub fn differing_bytes(
+pub(crate) fn differing_bytes(
     plan: &RestorePlan<'_>,
     existing: &Existing,
     entry: &Entry,
