@@ -4,19 +4,19 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pinstripe::ops::init::{InitOptions, Seal, run_with};
-use pinstripe::ops::mount::{SnapshotTree, SnapshotTreeOptions};
-use pinstripe::store::Store;
+use pinstripe::Store;
+use pinstripe::init::{InitOptions, Seal, run_with};
+use pinstripe::mount::{SnapshotTree, SnapshotTreeOptions};
 use pinstripe_base::id::{ChunkId, SnapshotId};
 use pinstripe_base::monitor::Monitor;
 use pinstripe_io::fault::Plan;
 use pinstripe_io::file_tree::{FileKind as ShownKind, FileTree, ROOT};
 use pinstripe_member::Places;
-use pinstripe_member::format::entry::{Content, Entry, PageWriter};
-use pinstripe_member::format::meta::FileKind;
-use pinstripe_member::format::record::ChunkRow;
-use pinstripe_member::format::snapshot::TreeRoot;
-use pinstripe_member::format::tree::{Child, compare_paths, encode_node};
+use pinstripe_member::entry::{Content, Entry, PageWriter};
+use pinstripe_member::meta::FileKind;
+use pinstripe_member::record::ChunkRow;
+use pinstripe_member::snapshot::TreeRoot;
+use pinstripe_member::tree::{Child, compare_paths, encode_node};
 use tempfile::TempDir;
 
 use crate::hostile::{Forge, entry};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pinstripe_member::Steps;
-use pinstripe_member::format::session::Process;
+use pinstripe_member::session::Process;
 
 use crate::ends::{StepsOfTwo, cut_off};
 use crate::operation::{End, Story};

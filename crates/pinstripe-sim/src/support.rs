@@ -401,8 +401,8 @@ pub fn limits() -> Limits {
 /// files would count as changed here, so the tick is let pass.
 pub fn backup(store: &Store, source: &Path, ledger: &Ledger) -> Result<Snapshot> {
     crate::tick::await_tick();
-    let options = ops::backup::BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
-    ops::backup::run(store, options, &ledger.monitor)
+    let options = backup::BackupOptions::new(vec![source.to_path_buf()], b"test", limits());
+    backup::run(store, options, &ledger.monitor)
 }
 
 /// Restores `path`, absolute, of a snapshot into `to`, and reads it again.

@@ -17,11 +17,11 @@ use pinstripe::{
 use pinstripe_base::error::Result;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
-use pinstripe_member::format::key_ring::KdfCosts;
-use pinstripe_member::format::label::{Chunker, Encryption, Padding};
-use pinstripe_member::format::session::Work;
+use pinstripe_member::key_ring::KdfCosts;
+use pinstripe_member::label::{Chunker, Encryption, Padding};
+use pinstripe_member::session::Work;
 use pinstripe_sim::manifest;
-use pinstripe_stripe::seal::{Credential, NewSlot};
+use pinstripe_stripe::{Credential, NewSlot};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
 /// How one store is made.

@@ -16,9 +16,9 @@ use pinstripe::{
 use pinstripe_base::error::Kind;
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::fault::Plan;
-use pinstripe_member::format::label::Format;
+use pinstripe_member::label::Format;
 use pinstripe_sim::manifest;
-use pinstripe_stripe::seal::Credential;
+use pinstripe_stripe::Credential;
 
 /// A frozen store, and its members: of the last ones as many may be missing as it has parity.
 struct Frozen {

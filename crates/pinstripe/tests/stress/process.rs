@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use pinstripe_member::Steps;
-use pinstripe_member::format::session::Process;
+use pinstripe_member::session::Process;
 use pinstripe_sim::operation::Story;
 use pinstripe_sim::process::{SentWork, Stage, Trace, Who, Work};
 use pinstripe_sim::support::Site;

@@ -20,9 +20,9 @@ use pinstripe::{
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_member::Patience;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_sim::process::{Stage as _, Who};
-use pinstripe_stripe::retention::Policy;
+use pinstripe_stripe::Policy;
 
 use super::keys::Key;
 use super::mount;

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pinstripe_base::error::Result;
-use pinstripe_member::fault::PowerCut;
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::{ExtentName, PowerCut, Room, Steps};
 use pinstripe_sim::ends::cut_off;
 use pinstripe_sim::process::Who;
 

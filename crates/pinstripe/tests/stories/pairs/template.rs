@@ -11,7 +11,7 @@ use pinstripe::backup::{BackupOptions, Interval};
 use pinstripe::forget::{ForgetChoice, ForgetOptions};
 use pinstripe::{OpenOptions, Quorum, Store, backup, forget, member, sessions};
 use pinstripe_member::Room;
-use pinstripe_member::format::snapshot::Snapshot;
+use pinstripe_member::snapshot::Snapshot;
 use pinstripe_sim::process::under;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 

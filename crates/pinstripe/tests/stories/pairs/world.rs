@@ -15,9 +15,8 @@ use pinstripe::{Limits, OpenOptions, Store};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::SnapshotId;
 use pinstripe_base::monitor::Redundancy;
-use pinstripe_member::fault::Quota;
-use pinstripe_member::format::snapshot::Snapshot;
-use pinstripe_member::{ExtentName, Room, Steps};
+use pinstripe_member::snapshot::Snapshot;
+use pinstripe_member::{ExtentName, Quota, Room, Steps};
 use pinstripe_sim::process::Who;
 
 use super::keys::{Key, unlock};
