@@ -25,7 +25,7 @@ use pinstripe_member::key_ring::{KeyRing, KeySlot};
 use pinstripe_member::keys::{GENERATIONS_MAX, Keys};
 use pinstripe_member::label::{Encryption, Format};
 use pinstripe_member::removed_slot::RemovedSlot;
-use pinstripe_member::{ExtentName, Member, Room};
+use pinstripe_member::{ExtentName, Member, Room, SharedMember};
 use pinstripe_stripe::{NewSlot, Opener, RootKey, Voucher, keys_changed, locked_error};
 
 /// A key ring of format version 2, as it is put on the members.
@@ -272,6 +272,26 @@ impl Store {
         let name = ExtentName::In(Room::Keys, KeyRing::name(ring.store, ring.generation));
         let bytes = voucher.vouch(name, &ring.encode());
         Ok(Some(ChainedRing { name, bytes, voucher }))
+    }
+
+    /// Whether a member has a ring of a later format than that of this store: it is in force.
+    ///
+    /// # Errors
+    /// A member's own when it cannot be listed and is not left out.
+    pub(super) fn has_later_ring(&self) -> Result<bool> {
+        let is_later = |member: &SharedMember, id| {
+            let ring = read_small(&**member, ExtentName::In(Room::Keys, id))
+                .and_then(|bytes| KeyRing::decode(&bytes));
+            ring.is_ok_and(|it| it.store == self.config.store && it.format() > self.format)
+        };
+        for (_, member) in self.present() {
+            match member.names(Room::Keys) {
+                Ok(names) if names.iter().any(|id| is_later(member, *id)) => return Ok(true),
+                Ok(_) => {}
+                Err(error) => self.or_without(member, Err(error))?,
+            }
+        }
+        Ok(false)
     }
 
     /// Continues as a store of format version 2, whose ring is on the members.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::halves::Outsider;
 use super::open::OpenOptions;
-use super::table::has_left;
+use super::table::{format_of, has_left};
 use super::unannounced::Unannounced;
 use super::{MemberSlot, agreement, read_small};
 use pinstripe_base::error::{Error, Kind, Result};
@@ -125,15 +125,7 @@ impl Search {
             false => (agreement::agreed_config(own, &found), agreement::agreed_table(own, &found)),
         };
         let (config, table) = (config.clone(), table.clone());
-        let of_format = |format| {
-            let label = found.iter().filter(|it| it.config == config && it.format == format);
-            label.count()
-        };
-        // A change of the format goes from member to member; it is done when most have it.
-        self.format = match of_format(Format::V1) >= of_format(Format::V2).max(1) {
-            true => Format::V1,
-            false => Format::V2,
-        };
+        self.format = format_of(found.iter().copied().filter(|it| it.config == config));
         self.own_old = path(own_place(&table, own));
         for (place, found) in &mut self.looked {
             if found.as_ref().is_ok_and(|label| label.config != config) {

@@ -118,6 +118,26 @@ impl Store {
         }
     }
 
+    /// Makes sure that the store was not upgraded since this process opened it: what an opener would
+    /// find now decides. An interrupted upgrade is no reason to refuse.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`] when it was; a member's own when it cannot be listed.
+    pub(super) fn refuse_upgraded(&self) -> Result<()> {
+        if self.format != Format::V1 {
+            return Ok(());
+        }
+        let is_upgraded = match self.config.encryption {
+            Encryption::None => format_of(self.labels_there()?.labels.iter()) > Format::V1,
+            _ => self.has_later_ring()?,
+        };
+        match is_upgraded {
+            false => Ok(()),
+            true => Err(Error::new(Kind::Busy, "this store was upgraded while this ran")
+                .advice("run it again")),
+        }
+    }
+
     /// Returns members whose label differs from the one that they should have, and that label.
     fn outdated_labels<'a>(
         &'a self,
@@ -463,6 +483,13 @@ impl Store {
 /// Whether a member has left the store by its own label.
 pub(super) fn has_left(label: &Label) -> bool {
     label.table.row(label.member.into()).is_none_or(|row| row.state == MemberState::Left)
+}
+
+/// The format of a store with these labels. A change of the format goes from member to member; it is
+/// done when most have it.
+pub(super) fn format_of<'l>(labels: impl Iterator<Item = &'l Label>) -> Format {
+    let (old, new): (Vec<_>, Vec<_>) = labels.partition(|label| label.format == Format::V1);
+    if old.len() >= new.len().max(1) { Format::V1 } else { Format::V2 }
 }
 
 fn absolute(place: &Path) -> Result<std::path::PathBuf> {

@@ -544,3 +544,16 @@ fn a_member_is_not_added_in_the_old_format_after_an_upgrade() {
     let shape = Shape { origin: Origin::Old, ..shape(3, 1, true) };
     holds(6002322, shape, vec![Scene { killed: 1, ..scene(Trouble::Nothing, &acts) }]);
 }
+
+/// A member died after an interrupted upgrade: it is replaced although some labels are of the later format.
+#[test]
+fn a_dead_member_is_replaced_after_an_interrupted_upgrade() {
+    let acts =
+        [act(Verb::Upgrade, 642229124091447702, 0), act(Verb::Repair, 5984206403715430771, 179)];
+    let replace = act(Verb::ReplaceDead, 9662708642724247174, 0);
+    let scenes = vec![
+        Scene { killed: 1, ..scene(Trouble::Nothing, &acts) },
+        scene(Trouble::Dies { member: 1 }, &[replace]),
+    ];
+    holds(6104302, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
+}
