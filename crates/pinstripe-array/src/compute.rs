@@ -31,8 +31,8 @@ use pinstripe_base::error::Result;
 /// Bytes that are made for the rows of a batch, in memory that is used again.
 #[derive(Debug, Default)]
 pub(crate) struct ComputedBytes {
-    data: Buffer,
-    parity: Buffer,
+    data: ScratchBuffer,
+    parity: ScratchBuffer,
 }
 
 const PAGE: usize = 4096;
@@ -40,12 +40,12 @@ const PAGE: usize = 4096;
 /// Memory that is used in part. Its content is undefined at first, and after a further
 /// [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
-struct Buffer {
+struct ScratchBuffer {
     bytes: Vec<u8>,
     used: usize,
 }
 
-impl Buffer {
+impl ScratchBuffer {
     fn reserve(&mut self, bytes: usize) -> usize {
         let at = self.used;
         self.used += bytes;

@@ -71,7 +71,7 @@ pub fn measure(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let reader = |which: usize, part: u64| Reader {
+        let reader = |which: usize, part: u64| ProbeReader {
             device: devices[which],
             blocks: spans[which],
             effort,
@@ -90,14 +90,14 @@ pub fn measure(
     Ok(rounds)
 }
 
-struct Reader<'a> {
+struct ProbeReader<'a> {
     device: &'a dyn Device,
     blocks: u64,
     effort: ProbeEffort,
     state: u64,
 }
 
-impl Reader<'_> {
+impl ProbeReader<'_> {
     /// Reads at random places for as long as a part takes; returns reads a second.
     fn rate(mut self) -> Result<f64> {
         let mut buf = AlignedBuf::new(self.effort.read_bytes);

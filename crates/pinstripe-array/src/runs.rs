@@ -6,10 +6,10 @@ use std::ops::{Deref, DerefMut, Range};
 ///
 /// Invariant: runs are in order, none is empty, no two touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Runs(Vec<Run>);
+pub struct Runs(Vec<BlockRun>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Run {
+struct BlockRun {
     start: u32,
     bytes: RunBytes,
 }
@@ -80,7 +80,7 @@ impl DerefMut for RunBytes {
     }
 }
 
-impl Run {
+impl BlockRun {
     fn end(&self) -> u32 {
         self.start + self.bytes.len() as u32
     }
@@ -111,7 +111,7 @@ impl Runs {
         let first = self.0.partition_point(|run| run.end() < start);
         let behind = self.0.partition_point(|run| run.start <= end);
         if first == behind {
-            self.0.insert(first, Run { start, bytes: RunBytes::of(start, bytes, memory()) });
+            self.0.insert(first, BlockRun { start, bytes: RunBytes::of(start, bytes, memory()) });
             return bytes.len() as u64;
         }
         let touched = &mut self.0[first..behind];
@@ -120,7 +120,7 @@ impl Runs {
         // earlier.
         let (low, last) = touched.split_at_mut(touched.len() - 1);
         let tail_at = (end.max(last[0].start) - last[0].start) as usize;
-        let (all, tail): (&mut Run, &[u8]) = match low.first_mut() {
+        let (all, tail): (&mut BlockRun, &[u8]) = match low.first_mut() {
             Some(first) => (first, last[0].bytes.get(tail_at..).unwrap_or_default()),
             None => (&mut last[0], &[]),
         };
@@ -129,7 +129,7 @@ impl Runs {
             let memory = Vec::with_capacity(RunBytes::room(bytes.len() + all.bytes.len()));
             let mut joined = RunBytes::of(start, bytes, memory);
             joined.memory.extend_from_slice(kept.unwrap_or_default());
-            *all = Run { start, bytes: joined };
+            *all = BlockRun { start, bytes: joined };
         } else {
             let at = (start - all.start) as usize;
             let over = bytes.len().min(all.bytes.len() - at);
@@ -154,7 +154,7 @@ impl Runs {
             return Err(bytes);
         }
         let added = bytes.len() as u64;
-        self.0.insert(first, Run { start, bytes });
+        self.0.insert(first, BlockRun { start, bytes });
         Ok(added)
     }
 
@@ -200,7 +200,7 @@ impl Runs {
         let mut within = Runs::default();
         self.each_within(column, |start, bytes| {
             let bytes = RunBytes { memory: bytes.to_vec(), pad: 0 };
-            within.0.push(Run { start, bytes });
+            within.0.push(BlockRun { start, bytes });
         });
         within
     }

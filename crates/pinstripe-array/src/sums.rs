@@ -18,7 +18,7 @@ pub fn all(sum: Sum) -> Box<Sums> {
 }
 
 #[derive(Debug, Clone)]
-struct Page {
+struct SumPage {
     sums: Box<Sums>,
     /// The newest that the member has of any of its leaves.
     version: Version,
@@ -29,7 +29,7 @@ struct Page {
     used: u64,
 }
 
-impl Page {
+impl SumPage {
     fn is_changed(&self) -> bool {
         self.changes != self.written
     }
@@ -50,7 +50,7 @@ pub struct Changed {
 /// A part of the table of one member.
 #[derive(Debug)]
 pub(crate) struct SumCache {
-    pages: HashMap<u64, Page>,
+    pages: HashMap<u64, SumPage>,
     most: usize,
     calls: u64,
     changed: usize,
@@ -74,7 +74,7 @@ impl SumCache {
     /// Takes a page as the member has it; what is here already stays.
     pub fn bring(&mut self, page: u64, sums: Box<Sums>, version: Version) {
         let used = self.calls;
-        let fresh = Page { sums, version, changes: 0, written: 0, used };
+        let fresh = SumPage { sums, version, changes: 0, written: 0, used };
         self.pages.entry(page).or_insert(fresh);
         if self.pages.len() - self.changed > 2 * self.most {
             self.forget();
@@ -132,7 +132,7 @@ impl SumCache {
     /// The same with what they are to be.
     pub fn changed(&self) -> Vec<Changed> {
         let changed = |page: u64| {
-            let Page { sums, version, changes, .. } = self.pages[&page].clone();
+            let SumPage { sums, version, changes, .. } = self.pages[&page].clone();
             Changed { page, sums, version, changes }
         };
         self.changed_pages().into_iter().map(changed).collect()

@@ -98,10 +98,10 @@ impl Kind {
 
 /// A failure with its facts. Cheap to pass (one box).
 #[derive(Debug)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ErrorInner {
     kind: Kind,
     what: String,
     place: Option<PathBuf>,
@@ -113,7 +113,7 @@ struct Inner {
 impl Error {
     /// An error that says what failed.
     pub fn new(kind: Kind, what: impl Into<String>) -> Self {
-        Error(Box::new(Inner {
+        Error(Box::new(ErrorInner {
             kind,
             what: what.into(),
             place: None,
@@ -237,7 +237,7 @@ impl Error {
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let inner = &self.0;
-        Error(Box::new(Inner {
+        Error(Box::new(ErrorInner {
             kind: inner.kind,
             what: inner.what.clone(),
             place: inner.place.clone(),

@@ -57,14 +57,14 @@ macro_rules! lock_ranks {
 /// A rank that the thread holds until this is dropped.
 pub struct RankGuard {
     #[cfg(debug_assertions)]
-    held: Held,
+    held: HeldLock,
     /// The thread that took it has to drop it.
     _of_thread: PhantomData<*const ()>,
 }
 
 #[cfg(debug_assertions)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct HeldLock {
     ranks: TypeId,
     ordinal: u8,
     name: &'static str,
@@ -72,7 +72,7 @@ struct Held {
 
 #[cfg(debug_assertions)]
 thread_local! {
-    static HELD: std::cell::RefCell<Vec<Held>> = const { std::cell::RefCell::new(Vec::new()) };
+    static HELD: std::cell::RefCell<Vec<HeldLock>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
 impl RankGuard {
@@ -82,9 +82,9 @@ impl RankGuard {
     /// In debug builds, if the thread holds the same or a later one.
     #[cfg(debug_assertions)]
     pub fn take<R: LockRank>(rank: R) -> Self {
-        let new = Held { ranks: TypeId::of::<R>(), ordinal: rank.ordinal(), name: rank.name() };
+        let new = HeldLock { ranks: TypeId::of::<R>(), ordinal: rank.ordinal(), name: rank.name() };
         HELD.with_borrow_mut(|held| {
-            let is_later = |it: &&Held| it.ranks == new.ranks && it.ordinal >= new.ordinal;
+            let is_later = |it: &&HeldLock| it.ranks == new.ranks && it.ordinal >= new.ordinal;
             if let Some(later) = held.iter().find(is_later) {
                 panic!("{} is locked after {}", new.name, later.name);
             }
@@ -208,7 +208,7 @@ mod tests {
 
     crate::lock_ranks! {
         /// Two ranks.
-        enum Rank {
+        enum RankPair {
             /// The first.
             Members,
             /// The second.
@@ -226,7 +226,8 @@ mod tests {
 
     #[test]
     fn ranks_of_two_rooms_are_not_compared() {
-        let (leaf, cache) = (RankedMutex::new(Other::Leaf, ()), RankedMutex::new(Rank::Cache, ()));
+        let (leaf, cache) =
+            (RankedMutex::new(Other::Leaf, ()), RankedMutex::new(RankPair::Cache, ()));
         drop((leaf.lock(), cache.lock()));
         drop((cache.lock(), leaf.lock()));
     }
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn locks_are_taken_in_the_order_of_their_ranks() {
         let (members, cache) =
-            (RankedRwLock::new(Rank::Members, 1), RankedMutex::new(Rank::Cache, 2));
+            (RankedRwLock::new(RankPair::Members, 1), RankedMutex::new(RankPair::Cache, 2));
         for _ in 0..2 {
             let outer = members.read();
             let inner = cache.lock();
@@ -249,7 +250,7 @@ mod tests {
     #[should_panic(expected = "Members is locked after Cache")]
     fn a_wrong_order_panics() {
         let (members, cache) =
-            (RankedRwLock::new(Rank::Members, ()), RankedMutex::new(Rank::Cache, ()));
+            (RankedRwLock::new(RankPair::Members, ()), RankedMutex::new(RankPair::Cache, ()));
         let _inner = cache.lock();
         let _outer = members.read();
     }
@@ -257,14 +258,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "Cache is locked after Cache")]
     fn a_lock_that_the_thread_holds_panics() {
-        let cache = RankedMutex::new(Rank::Cache, ());
+        let cache = RankedMutex::new(RankPair::Cache, ());
         let _one = cache.lock();
         let _two = cache.lock();
     }
 
     #[test]
     fn a_guard_that_waits_keeps_its_rank() {
-        let (cache, changed) = (RankedMutex::new(Rank::Cache, false), Condvar::new());
+        let (cache, changed) = (RankedMutex::new(RankPair::Cache, false), Condvar::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 *cache.lock() = true;

@@ -42,16 +42,16 @@ pub type Block = Shared<BoxFuture<'static, Result<Bytes, Fault>>>;
 pub type Extent = (u64, ExtentName);
 
 /// The blocks of all members.
-pub struct Blocks(RankedMutex<State>);
+pub struct Blocks(RankedMutex<BlocksState>);
 
 impl Default for Blocks {
     fn default() -> Self {
-        Blocks(RankedMutex::new(BucketLock::Blocks, State::default()))
+        Blocks(RankedMutex::new(BucketLock::Blocks, BlocksState::default()))
     }
 }
 
 #[derive(Default)]
-struct State {
+struct BlocksState {
     blocks: BTreeMap<(Extent, u64), (u64, Block)>,
     tracks: HashMap<Extent, Track>,
     clock: u64,
@@ -113,7 +113,7 @@ impl Blocks {
     }
 }
 
-impl State {
+impl BlocksState {
     /// Blocks that are prefetched for each current reader.
     fn ahead_max(&self) -> u64 {
         let is_read = |track: &&Track| track.used + RECENT >= self.clock;

@@ -32,14 +32,14 @@ pub struct Access {
 }
 
 /// A client and, for S3, the sender of requests that it has no calls for.
-type Opened = (Arc<dyn BucketClient>, Option<Signed>);
+type OpenedClient = (Arc<dyn BucketClient>, Option<Signed>);
 
 /// Opens the client of a place.
 ///
 /// # Errors
 /// [`Kind::Usage`] for invalid credentials; [`Kind::Unsupported`] for a provider that this program
 /// was built without.
-pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<OpenedClient> {
     match place.provider() {
         Provider::S3 => s3(place, access, endpoint),
         Provider::Google => google(place, access, endpoint),
@@ -108,7 +108,7 @@ pub(crate) fn require_built(place: &BucketPlace) -> Result<()> {
 }
 
 #[cfg(feature = "gcp")]
-fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<OpenedClient> {
     let mut builder = object_store::gcp::GoogleCloudStorageBuilder::new()
         .with_bucket_name(place.bucket())
         .with_base_url(&place.endpoint())
@@ -127,12 +127,12 @@ fn google(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Op
 }
 
 #[cfg(not(feature = "gcp"))]
-fn google(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<Opened> {
+fn google(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<OpenedClient> {
     Err(without(place))
 }
 
 #[cfg(feature = "azure")]
-fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<OpenedClient> {
     let mut builder = object_store::azure::MicrosoftAzureBuilder::new()
         .with_account(place.account().unwrap_or_default())
         .with_container_name(place.bucket())
@@ -148,7 +148,7 @@ fn azure(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Ope
 }
 
 #[cfg(not(feature = "azure"))]
-fn azure(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<Opened> {
+fn azure(place: &BucketPlace, _: Access, _: &Endpoint) -> Result<OpenedClient> {
     Err(without(place))
 }
 
@@ -157,7 +157,7 @@ fn without(place: &BucketPlace) -> Error {
     Error::new(Kind::Unsupported, "this program does not support this protocol").at(place.path())
 }
 
-fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<Opened> {
+fn s3(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<OpenedClient> {
     let options = options(place);
     let connector = connector(place, &access.authorities, endpoint)?;
     let http = connector.connect(&options).map_err(|error| unusable(place, &error))?;

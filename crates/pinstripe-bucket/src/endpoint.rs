@@ -83,16 +83,16 @@ impl Latency {
 }
 
 /// Whether an endpoint answers.
-pub struct Health(RankedMutex<Heard>);
+pub struct Health(RankedMutex<LastHeard>);
 
 impl Default for Health {
     fn default() -> Self {
-        Health(RankedMutex::new(BucketLock::Health, Heard::default()))
+        Health(RankedMutex::new(BucketLock::Health, LastHeard::default()))
     }
 }
 
 #[derive(Default)]
-struct Heard {
+struct LastHeard {
     has_answered: bool,
     /// Since when it rests, how long, and the fault that calls get meanwhile.
     rests: Option<(Instant, Duration, Fault)>,
@@ -107,14 +107,16 @@ impl Health {
     }
 
     pub fn answered(&self) {
-        *self.0.lock() = Heard { has_answered: true, rests: None };
+        *self.0.lock() = LastHeard { has_answered: true, rests: None };
     }
 
     /// Lets it rest after it was silent, or throttled, for an entire call.
     pub(crate) fn leave_alone(&self, fault: &Fault) {
         let mut heard = self.0.lock();
         let rest = heard.rests.as_ref().map_or(REST, |(_, rest, _)| (*rest * 2).min(REST_MAX));
-        *heard =
-            Heard { has_answered: false, rests: Some((clock::monotonic(), rest, fault.clone())) };
+        *heard = LastHeard {
+            has_answered: false,
+            rests: Some((clock::monotonic(), rest, fault.clone())),
+        };
     }
 }

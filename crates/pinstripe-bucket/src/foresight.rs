@@ -58,8 +58,8 @@ pub(crate) struct Asker {
 
 /// Prefetched answers of a member.
 pub(crate) struct Foresight {
-    round: RankedMutex<Option<Arc<Round>>>,
-    known: Arc<RankedMutex<Known>>,
+    round: RankedMutex<Option<Arc<GlanceRound>>>,
+    known: Arc<RankedMutex<KnownObjects>>,
     /// Ends of extents that will be opened, and when they were announced.
     ends: RankedMutex<HashMap<ExtentName, (Instant, Fetching)>>,
 }
@@ -68,7 +68,7 @@ impl Default for Foresight {
     fn default() -> Self {
         Foresight {
             round: RankedMutex::new(BucketLock::Round, None),
-            known: Arc::new(RankedMutex::new(BucketLock::Known, Known::default())),
+            known: Arc::new(RankedMutex::new(BucketLock::Known, KnownObjects::default())),
             ends: RankedMutex::new(BucketLock::Ends, HashMap::new()),
         }
     }
@@ -78,7 +78,7 @@ impl Default for Foresight {
 type Fetching = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
 
 #[derive(Default)]
-struct Known {
+struct KnownObjects {
     /// By name: the entity tag, and the bytes.
     objects: HashMap<ExtentName, (String, Fetching)>,
     /// Ends that were handed out: their readers have what they need.
@@ -88,16 +88,16 @@ struct Known {
 }
 
 /// The requests begun by one announcement.
-struct Round {
+struct GlanceRound {
     began: Instant,
     left: RankedMutex<HashMap<Room, Glance>>,
     label: Option<Fetching>,
-    seen: Shared<BoxFuture<'static, Option<Arc<Seen>>>>,
+    seen: Shared<BoxFuture<'static, Option<Arc<RoundAnswers>>>>,
 }
 
 #[derive(Default)]
-struct Seen {
-    rooms: HashMap<Room, Vec<Entry>>,
+struct RoundAnswers {
+    rooms: HashMap<Room, Vec<ListedExtent>>,
     objects: HashMap<ExtentName, Fetching>,
     /// Listings begun after the first ones.
     again: HashMap<Room, Shared<BoxFuture<'static, Option<Arc<Listing>>>>>,
@@ -105,7 +105,7 @@ struct Seen {
 
 /// An extent as a listing shows it.
 #[derive(Clone)]
-struct Entry {
+struct ListedExtent {
     id: [u8; 16],
     bytes: u64,
     tag: Option<String>,
@@ -131,7 +131,7 @@ impl Foresight {
             runtime.spawn(async move { look(asker, wanted, known).await.ok().map(Arc::new) });
         let seen = seen.map(|seen| seen.ok().flatten()).boxed().shared();
         let began = clock::monotonic();
-        *round = Some(Arc::new(Round {
+        *round = Some(Arc::new(GlanceRound {
             began,
             left: RankedMutex::new(BucketLock::Glances, left),
             label,
@@ -154,11 +154,11 @@ impl Foresight {
         self.ends.lock().clear();
     }
 
-    fn current(&self) -> Option<Arc<Round>> {
+    fn current(&self) -> Option<Arc<GlanceRound>> {
         self.round.lock().clone().filter(|round| round.is_fresh())
     }
 
-    fn is_current(&self, round: &Arc<Round>) -> bool {
+    fn is_current(&self, round: &Arc<GlanceRound>) -> bool {
         self.round.lock().as_ref().is_some_and(|now| Arc::ptr_eq(now, round))
     }
 
@@ -202,7 +202,7 @@ impl Foresight {
     }
 }
 
-impl Round {
+impl GlanceRound {
     fn is_fresh(&self) -> bool {
         clock::since(self.began) < FRESH
     }
@@ -254,9 +254,10 @@ pub(crate) fn as_fetched(name: ExtentName, e_tag: String, bytes: &[u8]) -> Fetch
 async fn look(
     asker: Asker,
     wanted: Vec<Glance>,
-    known: Arc<RankedMutex<Known>>,
-) -> Result<Seen, Fault> {
-    let mut seen = Seen { rooms: listed(&asker, &wanted, &known).await?, ..Seen::default() };
+    known: Arc<RankedMutex<KnownObjects>>,
+) -> Result<RoundAnswers, Fault> {
+    let mut seen =
+        RoundAnswers { rooms: listed(&asker, &wanted, &known).await?, ..RoundAnswers::default() };
     for glance in wanted.iter().filter(|glance| glance.again) {
         let asker = asker.clone();
         let room = glance.room;
@@ -284,9 +285,14 @@ async fn look(
     Ok(seen)
 }
 
-impl Known {
+impl KnownObjects {
     /// The fetch of an object that a listing shows; reuses an earlier one of the same object.
-    fn fetching(&mut self, asker: &Asker, name: ExtentName, entry: &Entry) -> Option<Fetching> {
+    fn fetching(
+        &mut self,
+        asker: &Asker,
+        name: ExtentName,
+        entry: &ListedExtent,
+    ) -> Option<Fetching> {
         let is_short = has_tail(name) || entry.bytes <= OBJECT_MAX_BYTES;
         if !is_short || entry.bytes == 0 || self.opened.contains(&name) {
             return None;
@@ -315,8 +321,8 @@ impl Known {
 async fn listed(
     asker: &Asker,
     wanted: &[Glance],
-    known: &RankedMutex<Known>,
-) -> Result<HashMap<Room, Vec<Entry>>, Fault> {
+    known: &RankedMutex<KnownObjects>,
+) -> Result<HashMap<Room, Vec<ListedExtent>>, Fault> {
     if wanted.len() > 1 && !known.lock().is_large {
         let prefix = Key::from(asker.place.prefix());
         let metas = asker.session.list(&prefix, WHOLE_MAX, |meta| Some(meta.clone())).await?;
@@ -332,22 +338,22 @@ async fn listed(
     lists.into_iter().map(|(room, listed)| Ok((room, listed?))).collect()
 }
 
-async fn list_room(asker: &Asker, room: Room) -> Result<Vec<Entry>, Fault> {
+async fn list_room(asker: &Asker, room: Room) -> Result<Vec<ListedExtent>, Fault> {
     let prefix = key::key(&asker.place, room.dir());
     let metas = asker.session.list_room(&prefix, |meta| entry(asker, room, meta)).await?;
     Ok(sorted(metas))
 }
 
-fn entries(asker: &Asker, room: Room, metas: &[ObjectMeta]) -> Vec<Entry> {
+fn entries(asker: &Asker, room: Room, metas: &[ObjectMeta]) -> Vec<ListedExtent> {
     sorted(metas.iter().filter_map(|meta| entry(asker, room, meta)).collect())
 }
 
-fn entry(asker: &Asker, room: Room, meta: &ObjectMeta) -> Option<Entry> {
+fn entry(asker: &Asker, room: Room, meta: &ObjectMeta) -> Option<ListedExtent> {
     let id = key::extent(&asker.place, room, &meta.location)?;
-    Some(Entry { id, bytes: meta.size, tag: tag_of(meta.e_tag.as_deref()) })
+    Some(ListedExtent { id, bytes: meta.size, tag: tag_of(meta.e_tag.as_deref()) })
 }
 
-fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
+fn sorted(mut entries: Vec<ListedExtent>) -> Vec<ListedExtent> {
     entries.sort_unstable_by_key(|entry| (entry.id, entry.bytes));
     entries.dedup_by_key(|entry| entry.id);
     debug_assert!(entries.is_sorted_by_key(|entry| entry.id), "in the order of ids");

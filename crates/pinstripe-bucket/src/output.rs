@@ -52,18 +52,18 @@ pub(crate) struct BucketOutput {
     runtime: Arc<Runtime>,
     place: BucketPlace,
     path: PathBuf,
-    state: RankedMutex<State>,
+    state: RankedMutex<OutputState>,
     /// Notified when a segment was sent.
     sent: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct OutputState {
     bytes: u64,
     /// Lengths of the existing objects, by number: 0 is the head.
     stored: BTreeMap<u64, u64>,
     /// Segments in memory, by number.
-    open: BTreeMap<u64, Segment>,
+    open: BTreeMap<u64, OpenSegment>,
     /// Blocks that were read, the last one last: the offset and the bytes.
     blocks: VecDeque<(u64, Bytes)>,
     /// Counts changes, so that no block from before a change is cached.
@@ -75,7 +75,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Segment {
+struct OpenSegment {
     bytes: Vec<u8>,
     /// Bytes that were written, some perhaps twice.
     written: u64,
@@ -83,7 +83,7 @@ struct Segment {
     is_being_sent: bool,
 }
 
-impl State {
+impl OutputState {
     fn is_being_sent(&self, number: u64) -> bool {
         self.open.get(&number).is_some_and(|segment| segment.is_being_sent)
     }
@@ -98,14 +98,16 @@ impl BucketOutput {
         let path = place.path();
         let (session, state, sent) = (
             Arc::new(session),
-            RankedMutex::new(BucketLock::Output, State::default()),
+            RankedMutex::new(BucketLock::Output, OutputState::default()),
             Condvar::new(),
         );
         let mut output = BucketOutput { session, runtime, place, path, state, sent };
         let stored = output.list()?;
         let last = stored.last_key_value().map_or(0, |(at, len)| range_of(*at).start + len);
-        output.state =
-            RankedMutex::new(BucketLock::Output, State { bytes: last, stored, ..State::default() });
+        output.state = RankedMutex::new(
+            BucketLock::Output,
+            OutputState { bytes: last, stored, ..OutputState::default() },
+        );
         Ok(output)
     }
 
@@ -159,17 +161,17 @@ impl BucketOutput {
     /// Loads a segment and its stored bytes into memory.
     fn load<'s>(
         &'s self,
-        mut state: Ranked<MutexGuard<'s, State>>,
+        mut state: Ranked<MutexGuard<'s, OutputState>>,
         number: u64,
         is_replaced: bool,
-    ) -> Result<Ranked<MutexGuard<'s, State>>> {
+    ) -> Result<Ranked<MutexGuard<'s, OutputState>>> {
         if state.open.contains_key(&number) {
             return Ok(state);
         }
         loop {
             let (stored, sends) = (state.stored.get(&number).copied().unwrap_or(0), state.sends);
             if stored == 0 || is_replaced {
-                state.open.insert(number, Segment::default());
+                state.open.insert(number, OpenSegment::default());
                 return Ok(state);
             }
             drop(state);
@@ -180,7 +182,7 @@ impl BucketOutput {
             }
             // Otherwise another thread may have loaded and sent it since the request.
             if state.sends == sends {
-                state.open.insert(number, Segment { bytes, ..Segment::default() });
+                state.open.insert(number, OpenSegment { bytes, ..OpenSegment::default() });
                 return Ok(state);
             }
         }

@@ -49,16 +49,16 @@ impl Tail {
 }
 
 /// The cached tails; the oldest is evicted first.
-pub(crate) struct Tails(RankedMutex<Kept>);
+pub(crate) struct Tails(RankedMutex<KeptTails>);
 
 impl Default for Tails {
     fn default() -> Self {
-        Tails(RankedMutex::new(BucketLock::Tails, Kept::default()))
+        Tails(RankedMutex::new(BucketLock::Tails, KeptTails::default()))
     }
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptTails {
     tails: HashMap<ExtentName, (u64, Arc<Tail>)>,
     clock: u64,
     /// Counts calls that forget a tail.

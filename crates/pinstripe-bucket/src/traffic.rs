@@ -161,16 +161,16 @@ pub(crate) struct CountingConnector {
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = HttpClient::new(connection::client(options, &self.authorities)?);
-        Ok(HttpClient::new(Counted { inner, counters: Arc::clone(&self.counters) }))
+        Ok(HttpClient::new(CountedService { inner, counters: Arc::clone(&self.counters) }))
     }
 }
 
-struct Counted {
+struct CountedService {
     inner: HttpClient,
     counters: Arc<Counters>,
 }
 
-impl fmt::Debug for Counted {
+impl fmt::Debug for CountedService {
     /// Omits the requests: their headers are signed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counted").finish_non_exhaustive()
@@ -178,7 +178,7 @@ impl fmt::Debug for Counted {
 }
 
 #[async_trait]
-impl HttpService for Counted {
+impl HttpService for CountedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         self.counters.count(&request);
         let is_listing = is_listing(&request);

@@ -14,11 +14,11 @@ const MOST: usize = 64;
 
 /// The window of an endpoint.
 pub struct Window {
-    state: RankedMutex<State>,
+    state: RankedMutex<WindowState>,
     freed: Notify,
 }
 
-struct State {
+struct WindowState {
     limit: usize,
     in_flight: usize,
     /// Good answers since the window changed.
@@ -38,7 +38,7 @@ impl Window {
     pub fn new() -> Self {
         let state = RankedMutex::new(
             BucketLock::Window,
-            State { limit: START, in_flight: 0, good: 0, halved: 0 },
+            WindowState { limit: START, in_flight: 0, good: 0, halved: 0 },
         );
         Window { state, freed: Notify::new() }
     }

@@ -56,7 +56,7 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
     let Some((settings, file)) = found.filter(|(settings, _)| !settings.is_empty()) else {
         return Ok(Completed { cli, added: None });
     };
-    let options: Vec<String> = settings.iter().map(Setting::typed).collect();
+    let options: Vec<String> = settings.iter().map(FileSetting::typed).collect();
     // After a bare "--" nothing is an option.
     let end = given.iter().position(|it| it == "--").unwrap_or(given.len());
     let mut line = given;
@@ -66,7 +66,7 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
         Err(error) => {
             let what = error.to_string();
             let what = what.lines().next().unwrap_or_default();
-            let names = |it: &&Setting| what.contains(&format!("'--{} ", it.option));
+            let names = |it: &&FileSetting| what.contains(&format!("'--{} ", it.option));
             let place = settings.iter().find(names).map_or(file, |it| it.place.clone());
             let error = Error::new(Kind::Usage, format!("its values are invalid: {what}"));
             Err(Refused::File(Box::new(cli), error.at(place).advice(ADVICE)))
@@ -89,7 +89,7 @@ fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
 const ADVICE: &str = "recreate it with 'pinstripe lab tune', or edit it";
 
 /// An option that a file sets.
-struct Setting {
+struct FileSetting {
     verb: String,
     option: String,
     value: String,
@@ -97,7 +97,7 @@ struct Setting {
     place: PathBuf,
 }
 
-impl Setting {
+impl FileSetting {
     fn typed(&self) -> String {
         format!("--{}={}", self.option, self.value)
     }
@@ -107,7 +107,7 @@ impl Setting {
 fn missing_options(
     common: &Common,
     matches: &ArgMatches,
-) -> Result<Option<(Vec<Setting>, PathBuf)>> {
+) -> Result<Option<(Vec<FileSetting>, PathBuf)>> {
     if matches.subcommand_name().is_some_and(|it| WITHOUT.contains(&it)) {
         return Ok(None);
     }
@@ -148,7 +148,7 @@ fn file_of(common: &Common) -> Result<Option<PathBuf>> {
 }
 
 /// All that a file sets.
-fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
+fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
     let io = |error| Error::io("cannot read the knobs", file, error);
     if std::fs::metadata(file).map_err(io)?.len() > FILE_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "is not a knobs file: it is too long").at(file));
@@ -188,7 +188,7 @@ fn read(file: &Path, root: &Command) -> Result<Vec<Setting>> {
             let DeValue::String(value) = value.get_ref() else {
                 return Err(refuse(format!("the value of '{option}' is not a string")));
             };
-            settings.push(Setting { verb, option, value: value.to_string(), place });
+            settings.push(FileSetting { verb, option, value: value.to_string(), place });
         }
     }
     Ok(settings)

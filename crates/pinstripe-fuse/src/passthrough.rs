@@ -27,11 +27,11 @@ pub(crate) struct Passthrough {
     /// The kernel and the rights of this process allow it, as far as is known.
     is_possible: AtomicBool,
     tell: TellRefusal,
-    open: Mutex<HashMap<u64, Opened>>,
+    open: Mutex<HashMap<u64, OpenedInode>>,
 }
 
 /// An inode while programs have it open.
-struct Opened {
+struct OpenedInode {
     /// The file behind it; none where this process answers its reads.
     backing: Option<Arc<BackingId>>,
     handles: u64,
@@ -77,7 +77,7 @@ impl Passthrough {
             false => None,
         };
         let mut open = lock(&self.open);
-        let opened = open.entry(inode).or_insert_with(|| Opened {
+        let opened = open.entry(inode).or_insert_with(|| OpenedInode {
             backing: file.and_then(|file| self.register(&reply, &file)).map(Arc::new),
             handles: 0,
         });

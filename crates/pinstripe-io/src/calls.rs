@@ -28,7 +28,7 @@ pinstripe_base::lock_ranks! {
     }
 }
 
-type Task = Box<dyn FnOnce(&CallQueue) + Send>;
+type CallTask = Box<dyn FnOnce(&CallQueue) + Send>;
 
 /// The threads, and the calls that wait for one.
 pub struct CallThreads {
@@ -38,13 +38,13 @@ pub struct CallThreads {
 }
 
 struct CallQueue {
-    waiting: RankedMutex<CallLock, Waiting>,
+    waiting: RankedMutex<CallLock, WaitingCall>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
-    tasks: VecDeque<Task>,
+struct WaitingCall {
+    tasks: VecDeque<CallTask>,
     threads: usize,
     /// Threads that make no call.
     idle: usize,
@@ -52,17 +52,17 @@ struct Waiting {
 }
 
 /// A call that was given to a thread.
-pub struct Call<T>(Arc<Slot<T>>);
+pub struct Call<T>(Arc<CallSlot<T>>);
 
 /// Where the answer of a call goes.
-pub struct CallReply<T>(Arc<Slot<T>>);
+pub struct CallReply<T>(Arc<CallSlot<T>>);
 
-struct Slot<T> {
-    stage: RankedMutex<CallLock, Stage<T>>,
+struct CallSlot<T> {
+    stage: RankedMutex<CallLock, CallStage<T>>,
     changed: Condvar,
 }
 
-enum Stage<T> {
+enum CallStage<T> {
     Waiting,
     /// The result, or the panic of the call.
     Answered(std::thread::Result<T>),
@@ -75,7 +75,7 @@ enum Stage<T> {
 impl CallThreads {
     /// At most this many threads of this name, started when they are needed.
     pub fn new(threads_max: usize, name: &'static str) -> Self {
-        let waiting = RankedMutex::new(CallLock::Queue, Waiting::default());
+        let waiting = RankedMutex::new(CallLock::Queue, WaitingCall::default());
         let queue = Arc::new(CallQueue { waiting, work: Condvar::new() });
         CallThreads { queue, threads_max, name }
     }
@@ -88,7 +88,7 @@ impl CallThreads {
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Call<T>> {
-        let (slot, to) = Slot::new();
+        let (slot, to) = CallSlot::new();
         let task = move |queue: &CallQueue| {
             let done = to.is_awaited().then(|| catch_unwind(AssertUnwindSafe(call)));
             queue.waiting.lock().idle += 1;
@@ -108,7 +108,7 @@ impl CallThreads {
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,
     ) -> io::Result<Call<T>> {
-        let (slot, to) = Slot::new();
+        let (slot, to) = CallSlot::new();
         let task = move |queue: &CallQueue| {
             if to.is_awaited() {
                 // A panic is reported by the hook; the reply that it drops is the answer.
@@ -121,7 +121,7 @@ impl CallThreads {
     }
 
     /// Gives a task to a thread that is idle, to a new one, or to the first that ends its call.
-    fn queue(&self, task: Task) -> io::Result<()> {
+    fn queue(&self, task: CallTask) -> io::Result<()> {
         let mut waiting = self.queue.waiting.lock();
         waiting.tasks.push_back(task);
         if waiting.tasks.len() <= waiting.idle || waiting.threads >= self.threads_max {
@@ -183,11 +183,11 @@ impl<T> Call<T> {
     /// without an answer earlier. The answer is given once.
     pub fn wait(&self, timeout: Duration) -> Option<std::thread::Result<T>> {
         let mut stage = self.0.stage.lock();
-        if matches!(*stage, Stage::Waiting) {
+        if matches!(*stage, CallStage::Waiting) {
             stage = stage.wait_timeout(&self.0.changed, timeout);
         }
-        match std::mem::replace(&mut *stage, Stage::Taken) {
-            Stage::Answered(answer) => Some(answer),
+        match std::mem::replace(&mut *stage, CallStage::Taken) {
+            CallStage::Answered(answer) => Some(answer),
             other => {
                 *stage = other;
                 None
@@ -197,7 +197,7 @@ impl<T> Call<T> {
 
     /// Waits no more. If the call was not begun, it is never made.
     pub fn abandon(self) {
-        *self.0.stage.lock() = Stage::Abandoned;
+        *self.0.stage.lock() = CallStage::Abandoned;
     }
 }
 
@@ -215,22 +215,22 @@ impl<T> Drop for CallReply<T> {
     }
 }
 
-impl<T> Slot<T> {
+impl<T> CallSlot<T> {
     /// A slot, once for the caller and once for the thread.
     fn new() -> (Arc<Self>, Arc<Self>) {
-        let stage = RankedMutex::new(CallLock::Answer, Stage::Waiting);
-        let slot = Arc::new(Slot { stage, changed: Condvar::new() });
+        let stage = RankedMutex::new(CallLock::Answer, CallStage::Waiting);
+        let slot = Arc::new(CallSlot { stage, changed: Condvar::new() });
         (Arc::clone(&slot), slot)
     }
 
     fn is_awaited(&self) -> bool {
-        !matches!(*self.stage.lock(), Stage::Abandoned)
+        !matches!(*self.stage.lock(), CallStage::Abandoned)
     }
 
     fn give(&self, answer: std::thread::Result<T>) {
         let mut stage = self.stage.lock();
-        if matches!(*stage, Stage::Waiting) {
-            *stage = Stage::Answered(answer);
+        if matches!(*stage, CallStage::Waiting) {
+            *stage = CallStage::Answered(answer);
             self.changed.notify_one();
         }
     }

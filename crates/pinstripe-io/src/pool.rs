@@ -103,7 +103,7 @@ impl<'a> WorkerPool<'a> {
             return;
         }
         let (next, working) = (AtomicUsize::new(0), Mutex::new(0));
-        let round = Arc::new(Round { items, step, next, working, done: Condvar::new() });
+        let round = Arc::new(PoolRound { items, step, next, working, done: Condvar::new() });
         let mut called = self.call(&round, FIRST_WORKERS.min(count));
         let (mut looked, mut before) = (clock::monotonic(), 0);
         let mut working = held(round.working.lock());
@@ -136,7 +136,7 @@ impl<'a> WorkerPool<'a> {
 }
 
 /// A step for each of several items.
-struct Round<T, S> {
+struct PoolRound<T, S> {
     items: Vec<T>,
     step: S,
     next: AtomicUsize,
@@ -147,7 +147,7 @@ struct Round<T, S> {
     done: Condvar,
 }
 
-impl<T, S> Round<T, S> {
+impl<T, S> PoolRound<T, S> {
     /// The number of items that were begun. Under the lock of `working`, a thread that began one is
     /// counted there.
     fn begun(&self) -> usize {
@@ -155,11 +155,11 @@ impl<T, S> Round<T, S> {
     }
 }
 
-impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for Round<T, S> {
+impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for PoolRound<T, S> {
     fn run(&self) {
         /// Leaves the round, by a panic too.
-        struct Worker<'a>(&'a Mutex<usize>, &'a Condvar);
-        impl Drop for Worker<'_> {
+        struct RoundMember<'a>(&'a Mutex<usize>, &'a Condvar);
+        impl Drop for RoundMember<'_> {
             fn drop(&mut self) {
                 let mut working = held(self.0.lock());
                 *working -= 1;
@@ -171,7 +171,7 @@ impl<T: Send + Sync, S: Fn(&T) + Send + Sync> Job for Round<T, S> {
         // With `planted="round"` this comes too late: loom has to find that.
         let early = cfg!(planted = "round").then(|| self.next.fetch_add(1, Ordering::Relaxed));
         *held(self.working.lock()) += 1;
-        let _worker = Worker(&self.working, &self.done);
+        let _worker = RoundMember(&self.working, &self.done);
         early.and_then(|number| self.items.get(number)).into_iter().for_each(&self.step);
         while let Some(item) = self.items.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             (self.step)(item);
@@ -256,19 +256,19 @@ mod loom_tests {
     /// The threads of a pool do what waits before they end, and miss no wake.
     #[test]
     fn loom_a_job_that_was_added_before_the_end_is_done() {
-        struct Count(AtomicUsize);
-        impl Job for Count {
+        struct RoundCount(AtomicUsize);
+        impl Job for RoundCount {
             fn run(&self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
         model(3, || {
             let pool = Arc::new(WorkerPool::default());
-            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let count = Arc::new(RoundCount(AtomicUsize::new(0)));
             let own = Arc::clone(&pool);
             let thread = thread::spawn(move || own.work(&|| {}));
-            pool.add(Arc::<Count>::clone(&count));
-            pool.add(Arc::<Count>::clone(&count));
+            pool.add(Arc::<RoundCount>::clone(&count));
+            pool.add(Arc::<RoundCount>::clone(&count));
             pool.end();
             thread.join().unwrap();
             assert_eq!(count.0.load(Ordering::Relaxed), 2);
@@ -338,14 +338,14 @@ mod tests {
 
     #[test]
     fn jobs_that_wait_at_the_end_are_still_done() {
-        struct Count(AtomicUsize);
-        impl Job for Count {
+        struct RoundCount(AtomicUsize);
+        impl Job for RoundCount {
             fn run(&self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let (count, pool) = (Arc::new(Count(AtomicUsize::new(0))), WorkerPool::default());
-        (0..5).for_each(|_| pool.add(Arc::<Count>::clone(&count)));
+        let (count, pool) = (Arc::new(RoundCount(AtomicUsize::new(0))), WorkerPool::default());
+        (0..5).for_each(|_| pool.add(Arc::<RoundCount>::clone(&count)));
         pool.end();
         let after = AtomicUsize::new(0);
         pool.work(&|| _ = after.fetch_add(1, Ordering::Relaxed));

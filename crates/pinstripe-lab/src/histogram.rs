@@ -144,7 +144,7 @@ impl Histogram {
 /// The stored form: `[nanoseconds more than the bucket before, count, ...]`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredHistogram {
     sum_ns: f64,
     min_ns: u64,
     max_ns: u64,
@@ -161,14 +161,15 @@ impl Serialize for Histogram {
         });
         let buckets_ns = pairs.collect();
         let min_ns = if self.is_empty() { 0 } else { self.least };
-        let kept = Kept { sum_ns: self.sum as f64, min_ns, max_ns: self.most, buckets_ns };
+        let kept =
+            StoredHistogram { sum_ns: self.sum as f64, min_ns, max_ns: self.most, buckets_ns };
         kept.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Histogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let kept = Kept::deserialize(deserializer)?;
+        let kept = StoredHistogram::deserialize(deserializer)?;
         let mut histogram = Histogram::default();
         let mut nanos = 0_u64;
         for pair in kept.buckets_ns.chunks(2) {

@@ -86,7 +86,7 @@ pub fn show(results: &Results, form: OutputFormat) -> String {
         }
         OutputFormat::Json => {
             let tables = cases::tables(results).iter().map(Table::to_json).collect();
-            let text = serde_json::to_string_pretty(&Shown { results, tables });
+            let text = serde_json::to_string_pretty(&ShownResults { results, tables });
             text.expect("results have only strings for keys") + "\n"
         }
         OutputFormat::Fio => format!("{:#}\n", fio::export(results)),
@@ -95,7 +95,7 @@ pub fn show(results: &Results, form: OutputFormat) -> String {
 
 /// Results as they are saved, and the tables of their case.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShownResults<'a> {
     #[serde(flatten)]
     results: &'a Results,
     #[serde(skip_serializing_if = "Vec::is_empty")]

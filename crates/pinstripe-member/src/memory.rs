@@ -10,16 +10,16 @@ use pinstripe_base::sync::lock;
 
 /// A member whose extents are lost with it.
 pub struct MemoryMember {
-    shelf: Arc<Shelf>,
+    shelf: Arc<MemoryShelf>,
 }
 
-struct Shelf {
+struct MemoryShelf {
     place: PathBuf,
     extents: Mutex<BTreeMap<ExtentName, Arc<[u8]>>>,
 }
 
 struct MemoryWriter {
-    shelf: Arc<Shelf>,
+    shelf: Arc<MemoryShelf>,
     name: ExtentName,
     replace: Replace,
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl MemoryMember {
     /// An empty member; `name` is its place in messages.
     pub fn new(name: impl Into<PathBuf>) -> Self {
         let extents = Mutex::default();
-        MemoryMember { shelf: Arc::new(Shelf { place: name.into(), extents }) }
+        MemoryMember { shelf: Arc::new(MemoryShelf { place: name.into(), extents }) }
     }
 
     /// A sealed extent's bytes.
@@ -43,7 +43,7 @@ impl MemoryMember {
     }
 }
 
-impl Shelf {
+impl MemoryShelf {
     fn extents(&self) -> MutexGuard<'_, BTreeMap<ExtentName, Arc<[u8]>>> {
         lock(&self.extents)
     }

@@ -34,7 +34,7 @@ pub fn own() -> Process {
         boot: uuid(text("/proc/sys/kernel/random/boot_id").trim()).unwrap_or_default(),
         namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino()),
         pid,
-        started_ticks: Stat::of(pid).map_or(0, |stat| stat.started_ticks),
+        started_ticks: ProcessStat::of(pid).map_or(0, |stat| stat.started_ticks),
     }
 }
 
@@ -49,7 +49,7 @@ pub fn is_gone(other: &Process, own: &Process) -> bool {
     let Some(pid) = i32::try_from(other.pid).ok().and_then(Pid::from_raw) else { return true };
     match test_kill_process(pid) {
         Err(Errno::SRCH) => true,
-        _ => Stat::of(other.pid)
+        _ => ProcessStat::of(other.pid)
             .is_some_and(|stat| stat.has_ended || stat.started_ticks != other.started_ticks),
     }
 }
@@ -62,21 +62,21 @@ pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
 }
 
 /// The fields of `/proc/PID/stat` that are used here.
-struct Stat {
+struct ProcessStat {
     started_ticks: u64,
     /// It is a zombie. Under an init process that never waits, as in some containers, it stays one.
     has_ended: bool,
 }
 
-impl Stat {
+impl ProcessStat {
     /// `None` if the system does not report it.
-    fn of(pid: u32) -> Option<Stat> {
-        Stat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    fn of(pid: u32) -> Option<ProcessStat> {
+        ProcessStat::read(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
     /// The fields follow the name of the program, which may hold anything. The first one after it
     /// is the state, field 3.
-    fn read(stat: &[u8]) -> Option<Stat> {
+    fn read(stat: &[u8]) -> Option<ProcessStat> {
         let end = stat.iter().rposition(|&byte| byte == b')')?;
         let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
         let fields: Vec<_> = fields.split_ascii_whitespace().collect();
@@ -84,7 +84,7 @@ impl Stat {
         // The first thread may end before the others, which may still write.
         let threads: u64 = fields.get(17)?.parse().ok()?;
         let started_ticks = fields.get(19)?.parse().ok()?;
-        Some(Stat { started_ticks, has_ended: is_ended && threads <= 1 })
+        Some(ProcessStat { started_ticks, has_ended: is_ended && threads <= 1 })
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         assert!(me.boot != [0; 16] && me.namespace != 0 && me.started_ticks != 0, "{me:?}");
         assert!(!is_gone(&me, &me));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let started_ticks = Stat::of(child.id()).unwrap().started_ticks;
+        let started_ticks = ProcessStat::of(child.id()).unwrap().started_ticks;
         let other = Process { pid: child.id(), started_ticks, ..me };
         assert!(!is_gone(&other, &me));
         child.kill().unwrap();
@@ -115,7 +115,7 @@ mod tests {
     fn a_killed_process_that_nobody_waits_for_is_gone() {
         let me = own();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let started_ticks = Stat::of(child.id()).unwrap().started_ticks;
+        let started_ticks = ProcessStat::of(child.id()).unwrap().started_ticks;
         let other = Process { pid: child.id(), started_ticks, ..me };
         child.kill().unwrap();
         let ended = rustix::process::WaitId::Pid(Pid::from_child(&child));
@@ -131,7 +131,9 @@ mod tests {
         let stat = |state: &str, threads: u32| {
             let line =
                 format!("7 (a) b) {state} 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 123 0");
-            Stat::read(line.as_bytes()).map(|stat| (stat.started_ticks, stat.has_ended)).unwrap()
+            ProcessStat::read(line.as_bytes())
+                .map(|stat| (stat.started_ticks, stat.has_ended))
+                .unwrap()
         };
         assert_eq!(stat("S", 3), (123, false));
         assert_eq!(stat("Z", 3), (123, false));

@@ -101,19 +101,19 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-static ARENA: Mutex<Arena> = Mutex::new(Arena { regions: Vec::new() });
+static ARENA: Mutex<SecretArena> = Mutex::new(SecretArena { regions: Vec::new() });
 
-fn arena() -> std::sync::MutexGuard<'static, Arena> {
+fn arena() -> std::sync::MutexGuard<'static, SecretArena> {
     lock(&ARENA)
 }
 
 /// All regions of this process.
-struct Arena {
-    regions: Vec<Region>,
+struct SecretArena {
+    regions: Vec<SecretRegion>,
 }
 
 /// Pages between two guard pages, and which of their cells are taken.
-struct Region {
+struct SecretRegion {
     data: NonNull<u8>,
     taken: Vec<bool>,
     /// Bytes of a guard page; 0 for a region on the heap, which could not be mapped.
@@ -121,15 +121,15 @@ struct Region {
 }
 
 // SAFETY: a region is used under the arena's lock alone.
-unsafe impl Send for Region {}
+unsafe impl Send for SecretRegion {}
 
-impl Arena {
+impl SecretArena {
     fn allocate(&mut self, len: usize) -> NonNull<u8> {
         let cells = len.div_ceil(CELL_BYTES).max(1);
         if let Some(start) = self.regions.iter_mut().find_map(|region| region.take(cells)) {
             return start;
         }
-        let mut region = Region::map(cells);
+        let mut region = SecretRegion::map(cells);
         let start = region.take(cells).expect("the region was mapped for this many cells");
         self.regions.push(region);
         start
@@ -146,7 +146,7 @@ impl Arena {
     }
 }
 
-impl Region {
+impl SecretRegion {
     /// Makes a region of at least this many cells.
     fn map(cells: usize) -> Self {
         let page = rustix::param::page_size();
@@ -171,13 +171,13 @@ impl Region {
                 is_usable
             };
             if let (true, Some(data)) = (is_usable, NonNull::new(data.cast())) {
-                return Region { data, taken, guard_bytes: page };
+                return SecretRegion { data, taken, guard_bytes: page };
             }
             // SAFETY: nothing points into it.
             unsafe { libc::munmap(whole, bytes + 2 * page) };
         }
         let heap: &mut [u8] = Box::leak(vec![0; bytes].into_boxed_slice());
-        Region { data: NonNull::from(heap).cast(), taken, guard_bytes: 0 }
+        SecretRegion { data: NonNull::from(heap).cast(), taken, guard_bytes: 0 }
     }
 
     fn bytes(&self) -> usize {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn secrets_are_whole_and_wiped_when_they_are_given_back() {
-        let mut arena = Arena { regions: Vec::new() };
+        let mut arena = SecretArena { regions: Vec::new() };
         let many: Vec<_> = (1..300).map(|len| (arena.allocate(len), len)).collect();
         for &(start, len) in &many {
             // SAFETY: the cells are this test's.

@@ -58,7 +58,7 @@ impl ReadMeter {
     }
 
     fn time(&self, bytes: usize, read: impl FnOnce() -> Result<()>) -> Result<()> {
-        let flight = Flight::new(&self.in_flight);
+        let flight = ReadInFlight::new(&self.in_flight);
         let began = monotonic();
         let answer = read();
         self.latencies.add(since(began));
@@ -74,16 +74,16 @@ impl ReadMeter {
 }
 
 /// Decrements the count of reads in flight when a read ends in any way.
-struct Flight<'m>(&'m AtomicU64);
+struct ReadInFlight<'m>(&'m AtomicU64);
 
-impl<'m> Flight<'m> {
+impl<'m> ReadInFlight<'m> {
     fn new(in_flight: &'m AtomicU64) -> Self {
         in_flight.fetch_add(1, Ordering::Relaxed);
-        Flight(in_flight)
+        ReadInFlight(in_flight)
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for ReadInFlight<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

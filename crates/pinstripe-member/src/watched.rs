@@ -41,14 +41,14 @@ const INTERRUPTED: Duration = Duration::from_millis(700);
 
 /// The deadlines of members, and the receiver of reports about silent ones.
 #[derive(Clone)]
-pub struct Patience(Arc<Terms>);
+pub struct Patience(Arc<WatchTerms>);
 
 /// Receives reports about members that did not answer.
 type Tell = Box<dyn Fn(&Path, Error) + Send + Sync>;
 /// Receives reports about members that answer again.
 type TellReturn = Box<dyn Fn(&Path) + Send + Sync>;
 
-struct Terms {
+struct WatchTerms {
     control: Duration,
     interrupted: Arc<AtomicBool>,
     /// Places that did not answer: they get no further calls before they return.
@@ -89,7 +89,7 @@ impl Patience {
         tell_return: Option<TellReturn>,
     ) -> Self {
         let silent = RankedMutex::new(LaneLock::Silent, BTreeSet::new());
-        Patience(Arc::new(Terms { control, interrupted, silent, tell, tell_return }))
+        Patience(Arc::new(WatchTerms { control, interrupted, silent, tell, tell_return }))
     }
 
     /// The deadline of an operation that moves no data.

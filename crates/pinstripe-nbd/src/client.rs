@@ -31,7 +31,7 @@ const SKIPPED_BYTES_MAX: u32 = 2 * REQUEST_BYTES_MAX;
 const OPTION_SKIPPED_MAX: u32 = 1 << 20;
 
 /// A connection that has chosen its export.
-struct Client<'a> {
+struct ExportConnection<'a> {
     socket: &'a OwnedFd,
     terms: Terms,
     executor: RequestExecutor<'a>,
@@ -58,7 +58,7 @@ pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()>
     incoming.set_stall_timeout(settings.stall_timeout)?;
     export.note(Event::Connected);
     let form = if terms.is_structured { Form::Structured } else { Form::Simple };
-    let client = Client {
+    let client = ExportConnection {
         socket,
         terms,
         executor: RequestExecutor {
@@ -121,7 +121,7 @@ fn negotiate<'a>(
     Ok(None)
 }
 
-impl Client<'_> {
+impl ExportConnection<'_> {
     /// Receives requests and has them executed, until the client disconnects.
     fn serve_requests<'scope>(
         &'scope self,

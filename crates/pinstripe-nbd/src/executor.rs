@@ -35,14 +35,14 @@ pub(super) struct RequestExecutor<'a> {
 }
 
 /// Why a request was not carried out, and where, if that is known.
-struct Failure {
+struct RequestFailure {
     error: Error,
     at: Option<u64>,
 }
 
-impl From<Error> for Failure {
+impl From<Error> for RequestFailure {
     fn from(error: Error) -> Self {
-        Failure { error, at: None }
+        RequestFailure { error, at: None }
     }
 }
 
@@ -55,7 +55,7 @@ impl RequestExecutor<'_> {
                 self.export.count(&request);
                 packet
             }
-            Err(Failure { error, at }) => {
+            Err(RequestFailure { error, at }) => {
                 let number = protocol::number_of(&error);
                 let packet = self.error(&request, number, error.what(), at);
                 let is_told_to_try = request.command == Command::WriteZeroes
@@ -89,7 +89,11 @@ impl RequestExecutor<'_> {
         Packet::Short(reply)
     }
 
-    fn try_execute(&self, request: &Request, buffer: Option<Buffer>) -> Result<Packet, Failure> {
+    fn try_execute(
+        &self,
+        request: &Request,
+        buffer: Option<Buffer>,
+    ) -> Result<Packet, RequestFailure> {
         let device = self.export.device();
         // Those of a flush may be any.
         let range = request.offset..request.offset.saturating_add(request.len.into());
@@ -117,7 +121,7 @@ impl RequestExecutor<'_> {
         Ok(Packet::Short(reply))
     }
 
-    fn read(&self, request: &Request, mut buffer: Buffer) -> Result<Packet, Failure> {
+    fn read(&self, request: &Request, mut buffer: Buffer) -> Result<Packet, RequestFailure> {
         let may_have_chunks = self.form == Form::Structured
             && !request.has(flag::DF)
             && request.len >= HOLES_FROM_BYTES
@@ -140,7 +144,7 @@ impl RequestExecutor<'_> {
         request: &Request,
         mut buffer: Buffer,
         runs: &[Extent],
-    ) -> Result<Packet, Failure> {
+    ) -> Result<Packet, RequestFailure> {
         let mut chunks = Vec::new();
         let (mut at, mut left) = (0, request.len as usize);
         let known: u32 = runs.iter().map(|run| run.bytes).sum();
@@ -157,7 +161,7 @@ impl RequestExecutor<'_> {
                 data.end += bytes;
                 let read =
                     self.export.device().read_at(offset, &mut buffer.data_mut()[data.clone()]);
-                read.map_err(|error| Failure { error, at: Some(offset) })?;
+                read.map_err(|error| RequestFailure { error, at: Some(offset) })?;
                 self.form.data(&mut head, request.cookie, offset, run.bytes, is_last);
             }
             chunks.push(Chunk { head, data });

@@ -13,17 +13,17 @@ const PREFERRED_BYTES: u32 = 4096;
 
 /// A device as it is served.
 pub struct Export {
-    device: Target,
+    device: ExportTarget,
     name: String,
     description: String,
     is_read_only: bool,
     is_rotational: bool,
     trims: bool,
     zeros_fast: bool,
-    counters: Counters,
+    counters: ExportCounters,
 }
 
-enum Target {
+enum ExportTarget {
     Plain(SharedDevice),
     Sparse(Arc<dyn Sparse>),
 }
@@ -58,7 +58,7 @@ pub struct Traffic {
 }
 
 #[derive(Default)]
-struct Counters {
+struct ExportCounters {
     connections: AtomicU64,
     disconnections: AtomicU64,
     reads: AtomicU64,
@@ -86,24 +86,24 @@ impl Export {
     /// Serves a device under a name; clients that give no name get the export with the empty name.
     /// Holes are not reported, and zeros are written.
     pub fn new(name: impl Into<String>, device: SharedDevice) -> Self {
-        Export::of(name.into(), Target::Plain(device))
+        Export::of(name.into(), ExportTarget::Plain(device))
     }
 
     /// The same for a device with holes.
     pub fn sparse(name: impl Into<String>, device: Arc<dyn Sparse>) -> Self {
-        Export::of(name.into(), Target::Sparse(device))
+        Export::of(name.into(), ExportTarget::Sparse(device))
     }
 
-    fn of(name: String, device: Target) -> Self {
+    fn of(name: String, device: ExportTarget) -> Self {
         Export {
             trims: true,
-            zeros_fast: matches!(device, Target::Sparse(_)),
+            zeros_fast: matches!(device, ExportTarget::Sparse(_)),
             device,
             name,
             description: String::new(),
             is_read_only: false,
             is_rotational: false,
-            counters: Counters::default(),
+            counters: ExportCounters::default(),
         }
     }
 
@@ -165,8 +165,8 @@ impl Export {
 
     pub(super) fn device(&self) -> &dyn Device {
         match &self.device {
-            Target::Plain(device) => device,
-            Target::Sparse(device) => device,
+            ExportTarget::Plain(device) => device,
+            ExportTarget::Sparse(device) => device,
         }
     }
 
@@ -194,14 +194,14 @@ impl Export {
     /// The run at the beginning of a range; without holes it is data.
     pub(super) fn run(&self, range: Range<u64>) -> Result<Run> {
         match &self.device {
-            Target::Plain(_) => Ok(Run { bytes: range.end - range.start, is_hole: false }),
-            Target::Sparse(device) => device.run(range),
+            ExportTarget::Plain(_) => Ok(Run { bytes: range.end - range.start, is_hole: false }),
+            ExportTarget::Sparse(device) => device.run(range),
         }
     }
 
     /// Whether the device can have holes.
     pub(super) fn knows_holes(&self) -> bool {
-        matches!(self.device, Target::Sparse(_))
+        matches!(self.device, ExportTarget::Sparse(_))
     }
 
     /// Makes zeros faster than by writing them.
@@ -210,11 +210,11 @@ impl Export {
     /// [`Kind::Unsupported`] when there is no such way; the errors of the device.
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
-            Target::Plain(device) => {
+            ExportTarget::Plain(device) => {
                 let what = "this device cannot zero ranges; zeros must be written";
                 Err(Error::new(Kind::Unsupported, what).at(device.place()))
             }
-            Target::Sparse(device) => device.zero(range, space),
+            ExportTarget::Sparse(device) => device.zero(range, space),
         }
     }
 

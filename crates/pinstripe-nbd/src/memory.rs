@@ -23,12 +23,12 @@ const CLASSES: usize = (REQUEST_BYTES_MAX as usize / BUFFER_ALIGN).ilog2() as us
 /// The memory of a server.
 pub(super) struct Memory {
     limit: usize,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     returned: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     taken: usize,
     ready: usize,
     waiting: usize,
@@ -79,7 +79,7 @@ impl Memory {
         (state.taken, state.ready)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         lock(&self.state)
     }
 }
@@ -106,9 +106,9 @@ impl Share {
 
     fn take_from<'m>(
         self: &Arc<Self>,
-        mut state: MutexGuard<'m, State>,
+        mut state: MutexGuard<'m, MemoryState>,
         bytes: usize,
-    ) -> Result<Buffer, MutexGuard<'m, State>> {
+    ) -> Result<Buffer, MutexGuard<'m, MemoryState>> {
         let size = class_of(bytes).1;
         let taken = self.taken.load(Ordering::Relaxed);
         if state.taken + size > self.memory.limit || taken + size > self.limit {
@@ -122,7 +122,7 @@ impl Share {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Free memory of a class, if any; if not, there is room to allocate it.
     fn pop(&mut self, class: usize, limit: usize) -> Option<AlignedBuf> {
         let ready = self.free[class].pop();

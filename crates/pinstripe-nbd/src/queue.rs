@@ -22,7 +22,7 @@ pub(super) struct Job {
 
 #[derive(Default)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<RequestsState>,
     /// Notifies workers: there is a job, or the queue is closed.
     work: Condvar,
     /// Notifies the reader: there is room.
@@ -30,7 +30,7 @@ pub(super) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct RequestsState {
     jobs: VecDeque<Job>,
     idle: usize,
     /// A worker was notified and does not run yet.
@@ -73,7 +73,7 @@ impl Queue {
     }
 
     /// Wakes a worker if there is a job for it and no other is in flight.
-    fn wake_one(&self, mut state: MutexGuard<'_, State>) {
+    fn wake_one(&self, mut state: MutexGuard<'_, RequestsState>) {
         if !state.jobs.is_empty() && state.idle > 0 && !state.is_waking {
             state.is_waking = true;
             drop(state);
@@ -87,7 +87,7 @@ impl Queue {
         self.work.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RequestsState> {
         lock(&self.state)
     }
 }

@@ -38,13 +38,13 @@ pub(super) struct Chunk {
 /// Replies of one connection that wait to be sent.
 pub(super) struct SendQueue<'a> {
     socket: &'a OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<SendState>,
     /// Notifies that there is room.
     sent: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct SendState {
     packets: Vec<Packet>,
     /// Threads that wait for room; a notification costs a system call even without any.
     waiting: usize,
@@ -86,7 +86,7 @@ impl<'a> SendQueue<'a> {
         }
     }
 
-    fn send_all<'s>(&'s self, mut state: MutexGuard<'s, State>) {
+    fn send_all<'s>(&'s self, mut state: MutexGuard<'s, SendState>) {
         let mut batch = Vec::new();
         debug_assert!(!state.is_sending, "one thread sends at a time");
         state.is_sending = true;
@@ -144,7 +144,7 @@ impl<'a> SendQueue<'a> {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SendState> {
         lock(&self.state)
     }
 }

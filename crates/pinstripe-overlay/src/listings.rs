@@ -31,11 +31,11 @@ impl Default for Listings {
 /// One directory as it was when its listing began.
 pub(crate) struct Listing {
     names: Vec<Box<[u8]>>,
-    told: RankedMutex<Window>,
+    told: RankedMutex<NameWindow>,
 }
 
 /// The entries of the names from `from` on; `None` for one that is gone.
-struct Window {
+struct NameWindow {
     from: usize,
     entries: Vec<Option<SourceEntry>>,
 }
@@ -96,7 +96,10 @@ impl Listing {
                 entries.push(entry);
             }
         }
-        Listing { names, told: RankedMutex::new(OverlayLock::Window, Window { from: 0, entries }) }
+        Listing {
+            names,
+            told: RankedMutex::new(OverlayLock::Window, NameWindow { from: 0, entries }),
+        }
     }
 
     /// The name at a position, and its entry if it still exists; `None` at the end.
@@ -109,7 +112,7 @@ impl Listing {
     ) -> Option<Result<(&[u8], Option<SourceEntry>)>> {
         let name = self.names.get(place)?;
         let mut told = self.told.lock();
-        let within = |told: &Window| {
+        let within = |told: &NameWindow| {
             let at = place.checked_sub(told.from)?;
             told.entries.get(at).cloned()
         };
@@ -118,7 +121,7 @@ impl Listing {
         }
         let names = &self.names[place..self.names.len().min(place + WINDOW)];
         match ask(names, node, source, calls) {
-            Ok(entries) => *told = Window { from: place, entries },
+            Ok(entries) => *told = NameWindow { from: place, entries },
             Err(error) => return Some(Err(error)),
         }
         Some(Ok((name, within(&told).flatten())))

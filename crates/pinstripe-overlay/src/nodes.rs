@@ -40,14 +40,14 @@ impl SourceNode {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownNode {
     mentions: u64,
     node: Arc<SourceNode>,
 }
 
 /// All numbers that the kernel knows.
 #[derive(Debug)]
-pub(crate) struct Nodes(RankedMutex<HashMap<u64, Known>>);
+pub(crate) struct Nodes(RankedMutex<HashMap<u64, KnownNode>>);
 
 impl Default for Nodes {
     fn default() -> Self {
@@ -65,7 +65,7 @@ impl Nodes {
             match known.entry(number) {
                 Entry::Vacant(free) => {
                     let node = Arc::new(SourceNode { path, entry });
-                    free.insert(Known { mentions: 1, node });
+                    free.insert(KnownNode { mentions: 1, node });
                     return number;
                 }
                 Entry::Occupied(mut taken)

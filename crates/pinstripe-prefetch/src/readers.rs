@@ -20,13 +20,13 @@ const OBJECTS_MAX: usize = 4096;
 /// The readers of all objects.
 #[derive(Debug)]
 pub struct Readers {
-    objects: Mutex<HashMap<u64, Arc<Object>>>,
+    objects: Mutex<HashMap<u64, Arc<ReaderObject>>>,
     began: Instant,
     reads: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Object {
+struct ReaderObject {
     planner: Mutex<ReadPlanner>,
     /// The number of the read that came last.
     last: AtomicU64,
@@ -78,13 +78,13 @@ impl Readers {
     /// The readers of at most `most` objects, beginning with the object that was read last.
     pub fn report(&self, most: usize) -> Vec<ReadersOfObject> {
         let objects = lock(&self.objects);
-        let mut latest: Vec<(u64, u64, Arc<Object>)> = objects
+        let mut latest: Vec<(u64, u64, Arc<ReaderObject>)> = objects
             .iter()
             .map(|(number, it)| (it.last.load(Ordering::Relaxed), *number, Arc::clone(it)))
             .collect();
         drop(objects);
         latest.sort_by_key(|(last, number, _)| (u64::MAX - last, *number));
-        let report = |(_, object, it): (u64, u64, Arc<Object>)| {
+        let report = |(_, object, it): (u64, u64, Arc<ReaderObject>)| {
             let planner = lock(&it.planner);
             let (streams, counts) = (planner.statuses(), planner.counts());
             ReadersOfObject { object, streams, counts, outstanding: planner.outstanding() }
@@ -92,7 +92,7 @@ impl Readers {
         latest.into_iter().take(most).map(report).collect()
     }
 
-    fn object(&self, number: u64, bounds: Bounds) -> Arc<Object> {
+    fn object(&self, number: u64, bounds: Bounds) -> Arc<ReaderObject> {
         let turn = self.reads.fetch_add(1, Ordering::Relaxed);
         let mut objects = lock(&self.objects);
         if objects.len() >= OBJECTS_MAX && !objects.contains_key(&number) {
@@ -100,7 +100,7 @@ impl Readers {
         }
         let new = || {
             let planner = Mutex::new(ReadPlanner::new(bounds));
-            Arc::new(Object { planner, last: AtomicU64::new(turn) })
+            Arc::new(ReaderObject { planner, last: AtomicU64::new(turn) })
         };
         let object = Arc::clone(objects.entry(number).or_insert_with(new));
         object.last.store(turn, Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Readers {
 }
 
 /// Forgets the half that was read longest ago, so that this is done seldom.
-fn forget_idle(objects: &mut HashMap<u64, Arc<Object>>) {
+fn forget_idle(objects: &mut HashMap<u64, Arc<ReaderObject>>) {
     let mut turns: Vec<u64> = objects.values().map(|it| it.last.load(Ordering::Relaxed)).collect();
     let half = turns.len() / 2;
     let middle = *turns.select_nth_unstable(half).1;

@@ -16,25 +16,25 @@ const SLICES: usize = AT_ONCE;
 const PAGE: usize = 1000;
 
 /// A place in the order of a pool's objects, which is that of the hashes of their names.
-struct Cursor<'p> {
+struct HashCursor<'p> {
     pool: &'p Pool,
     handle: Handle,
 }
 
-impl<'p> Cursor<'p> {
+impl<'p> HashCursor<'p> {
     fn begin(pool: &'p Pool) -> Self {
         // SAFETY: the context is valid, and the call makes a cursor.
         let handle = unsafe { (pool.library().object_list_begin)(pool.handle()) };
-        Cursor { pool, handle }
+        HashCursor { pool, handle }
     }
 
     fn end(pool: &'p Pool) -> Self {
         // SAFETY: as above.
         let handle = unsafe { (pool.library().object_list_end)(pool.handle()) };
-        Cursor { pool, handle }
+        HashCursor { pool, handle }
     }
 
-    fn is_before(&self, other: &Cursor<'_>) -> bool {
+    fn is_before(&self, other: &HashCursor<'_>) -> bool {
         let (library, context) = (self.pool.library(), self.pool.handle());
         // SAFETY: the context and both cursors are valid.
         unsafe { (library.object_list_cursor_cmp)(context, self.handle, other.handle) < 0 }
@@ -46,13 +46,13 @@ impl<'p> Cursor<'p> {
         let before = self.handle;
         let returned = call(&raw mut self.handle);
         if self.handle != before {
-            drop(Cursor { pool: self.pool, handle: before });
+            drop(HashCursor { pool: self.pool, handle: before });
         }
         returned
     }
 }
 
-impl Drop for Cursor<'_> {
+impl Drop for HashCursor<'_> {
     fn drop(&mut self) {
         // SAFETY: the cursor is valid until here, and its pool still open.
         unsafe {
@@ -77,8 +77,8 @@ pub(crate) fn names(pool: &Pool) -> Result<Vec<String>> {
 
 fn names_of(pool: &Pool, slice: usize) -> Result<Vec<String>> {
     let library = pool.library();
-    let (begin, end) = (Cursor::begin(pool), Cursor::end(pool));
-    let (mut next, mut finish) = (Cursor::begin(pool), Cursor::end(pool));
+    let (begin, end) = (HashCursor::begin(pool), HashCursor::end(pool));
+    let (mut next, mut finish) = (HashCursor::begin(pool), HashCursor::end(pool));
     next.moved_by(|next| {
         finish.moved_by(|finish| {
             let (context, from, to) = (pool.handle(), begin.handle, end.handle);

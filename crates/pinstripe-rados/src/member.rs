@@ -43,18 +43,18 @@ const SPAN_BYTES: u64 = 4 << 20;
 
 /// A member in a pool.
 pub(crate) struct RadosMember {
-    pools: Arc<Pools>,
+    pools: Arc<Namespaces>,
 }
 
 /// The namespaces of a member.
-struct Pools {
+struct Namespaces {
     label: Pool,
     rooms: Vec<Pool>,
     parts: Pool,
     place: PathBuf,
 }
 
-impl Pools {
+impl Namespaces {
     /// The namespace and the name of an extent's object.
     fn object(&self, name: ExtentName) -> (&Pool, String) {
         match name {
@@ -135,7 +135,7 @@ impl RadosMember {
         let rooms = Room::ALL.iter().map(|room| of(room.dir())).collect::<Result<_>>()?;
         let (label, parts) = (cluster.pool(pool, namespace)?, of("parts")?);
         let place = place.to_path_buf();
-        Ok(RadosMember { pools: Arc::new(Pools { label, rooms, parts, place }) })
+        Ok(RadosMember { pools: Arc::new(Namespaces { label, rooms, parts, place }) })
     }
 
     /// Makes sure that the namespace has nothing.
@@ -143,7 +143,7 @@ impl RadosMember {
     /// # Errors
     /// [`Kind::Refused`] when it has; the errors of the cluster.
     pub fn require_empty(&self) -> Result<()> {
-        let Pools { label, rooms, parts, place } = &*self.pools;
+        let Namespaces { label, rooms, parts, place } = &*self.pools;
         for pool in [label, parts].into_iter().chain(rooms) {
             let mut first = None;
             pool.list(&mut |object| {
@@ -332,7 +332,7 @@ impl BatchedMember for RadosMember {
 
 /// An extent in flight: held until it is complete, or sent in parts.
 struct RadosWriter {
-    pools: Arc<Pools>,
+    pools: Arc<Namespaces>,
     name: ExtentName,
     replace: Replace,
     bytes: Vec<u8>,

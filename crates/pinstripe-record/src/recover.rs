@@ -90,7 +90,7 @@ impl Recovered {
 
 /// The facts about a take, from settled manifests and from journals.
 #[derive(Default)]
-struct Found {
+struct FoundTake {
     /// Directories and numbers of pieces that manifests have.
     known: BTreeSet<(u32, u32)>,
     files: Vec<RecoveredFile>,
@@ -137,7 +137,7 @@ pub(crate) fn recover_in(
     } else if is_unbegun(&manifest, &contents) {
         return discard(&open, &contents, manifest, monitor);
     }
-    let mut found = Found::default();
+    let mut found = FoundTake::default();
     for manifest in settled {
         found.keep(manifest, |piece| !open.iter().any(|it| it.number == piece.directory));
     }
@@ -189,7 +189,7 @@ fn tell_absent(there: &DirectoriesThere, manifest: &Manifest, monitor: &Monitor)
     tell_holes(manifest, &holes_of(&manifest.pieces, 0..u64::MAX), monitor);
 }
 
-impl Found {
+impl FoundTake {
     /// Adopts the contents of a settled manifest.
     fn keep(&mut self, manifest: &Manifest, is_kept: impl Fn(&RecordedPiece) -> bool) {
         for piece in manifest.pieces.iter().filter(|it| is_kept(it)) {

@@ -36,7 +36,7 @@ const DETACHED: u64 = u64::MAX;
 /// A value with a cache line for itself: producer and consumer write concurrently.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 #[derive(Default)]
 struct GapSlot {
@@ -50,11 +50,11 @@ pub struct Ring {
     offset: usize,
     size: u64,
     frame_bytes: u64,
-    head: Line<AtomicU64>,
-    tails: [Line<AtomicU64>; CONSUMERS],
+    head: CacheLine<AtomicU64>,
+    tails: [CacheLine<AtomicU64>; CONSUMERS],
     gaps: Box<[GapSlot; GAPS_WAITING]>,
-    gap_head: Line<AtomicU64>,
-    gap_tails: [Line<AtomicU64>; CONSUMERS],
+    gap_head: CacheLine<AtomicU64>,
+    gap_tails: [CacheLine<AtomicU64>; CONSUMERS],
     peak: AtomicU64,
     lost_bytes: AtomicU64,
     /// Bytes that the input reported as missing.
@@ -88,16 +88,17 @@ impl Ring {
             return Err(Error::new(Kind::Usage, "an impossible ring size")
                 .expected("a power of two, four frames at least", size));
         }
-        let tail = |number| Line(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));
+        let tail =
+            |number| CacheLine(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));
         let ring = Arc::new(Ring {
             arena: Arc::clone(arena),
             offset,
             size,
             frame_bytes,
-            head: Line::default(),
+            head: CacheLine::default(),
             tails: std::array::from_fn(tail),
             gaps: Box::new(std::array::from_fn(|_| GapSlot::default())),
-            gap_head: Line::default(),
+            gap_head: CacheLine::default(),
             gap_tails: std::array::from_fn(tail),
             peak: AtomicU64::new(0),
             lost_bytes: AtomicU64::new(0),
@@ -207,7 +208,7 @@ impl Ring {
     }
 
     /// The count of the consumer that is furthest behind; `head` if no consumer reads.
-    fn slowest(&self, tails: &[Line<AtomicU64>; CONSUMERS], head: u64) -> u64 {
+    fn slowest(&self, tails: &[CacheLine<AtomicU64>; CONSUMERS], head: u64) -> u64 {
         let tails = tails.iter().map(|it| it.0.load(Ordering::Acquire));
         tails.filter(|tail| *tail != DETACHED).min().unwrap_or(head)
     }

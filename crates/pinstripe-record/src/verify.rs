@@ -104,7 +104,7 @@ pub(crate) fn verify_in(
         }
         let mut files = Files {
             folder: &**folder,
-            told: Told::of(&own),
+            told: ManifestIndex::of(&own),
             open: BTreeMap::new(),
             order: VecDeque::new(),
             copies: &mut copies,
@@ -141,7 +141,7 @@ pub(crate) fn verify_in(
     Ok(outcome)
 }
 
-struct OpenFile {
+struct CheckedFile {
     name: String,
     stream: u32,
     /// None while it is closed.
@@ -163,14 +163,14 @@ struct OpenFile {
 
 /// The contents of a manifest, ordered for lookups: its lists are traversed once, however many
 /// files there are.
-struct Told {
+struct ManifestIndex {
     /// By stream, in the order of their frames.
     gaps: Vec<Arc<[RecordedGap]>>,
     /// By file: where its payload ends.
     ends: BTreeMap<u32, (u64, Option<TrimmedRun>)>,
 }
 
-impl Told {
+impl ManifestIndex {
     fn of(manifest: &Manifest) -> Self {
         let mut gaps = vec![Vec::new(); manifest.streams.len()];
         for gap in &manifest.gaps {
@@ -190,14 +190,14 @@ impl Told {
             it.sort_by_key(|gap| gap.frame);
             it.into()
         };
-        Told { gaps: gaps.into_iter().map(sorted).collect(), ends }
+        ManifestIndex { gaps: gaps.into_iter().map(sorted).collect(), ends }
     }
 }
 
 struct Files<'a> {
     folder: &'a dyn TakeFolder,
-    told: Told,
-    open: BTreeMap<u32, OpenFile>,
+    told: ManifestIndex,
+    open: BTreeMap<u32, CheckedFile>,
     /// Those that are open, the one that was opened first in front.
     order: VecDeque<u32>,
     copies: &'a mut Copies,
@@ -246,7 +246,7 @@ impl Files<'_> {
             origin: manifest.origins.get(number as usize).copied().unwrap_or(0),
             gaps,
         });
-        let file = OpenFile {
+        let file = CheckedFile {
             name: name.to_owned(),
             stream: number,
             file: None,
@@ -324,7 +324,7 @@ impl Files<'_> {
     }
 }
 
-impl OpenFile {
+impl CheckedFile {
     /// The message for damage, for the first places of each file. Files that could not be opened
     /// were reported already.
     fn named_damage(&mut self, at: u64, bytes: u32) -> Option<Error> {

@@ -45,15 +45,15 @@ impl Abort {
     /// A guard that ends the run when its thread panics, so that no other thread waits for its
     /// work. The panic itself is passed on where the thread is joined.
     pub fn on_panic(&self) -> impl Drop + '_ {
-        struct Guard<'a>(&'a Abort);
-        impl Drop for Guard<'_> {
+        struct AbortGuard<'a>(&'a Abort);
+        impl Drop for AbortGuard<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
                     self.0.raise(Error::new(Kind::Io, "a worker thread of the run panicked"));
                 }
             }
         }
-        Guard(self)
+        AbortGuard(self)
     }
 
     /// Whether the run has ended.

@@ -45,7 +45,7 @@ pub enum Fate {
 
 type Rule = Arc<dyn Fn(&Asked) -> Fate + Send + Sync>;
 
-struct Shared {
+struct ProxyShared {
     upstream: SocketAddr,
     delay: Mutex<Duration>,
     rule: Mutex<Rule>,
@@ -57,7 +57,7 @@ struct Shared {
 /// A proxy on a port of the loopback.
 pub struct Proxy {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
     accepting: Option<thread::JoinHandle<()>>,
 }
 
@@ -66,7 +66,7 @@ impl Proxy {
     pub fn start(upstream_port: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyShared {
             upstream: (Ipv4Addr::LOCALHOST, upstream_port).into(),
             delay: Mutex::default(),
             rule: Mutex::new(Arc::new(|_: &Asked| Fate::Pass)),
@@ -120,18 +120,18 @@ impl Drop for Proxy {
 }
 
 /// A message of HTTP: the lines of its head, and its body.
-struct Message {
+struct HttpMessage {
     head: Vec<String>,
     body: Vec<u8>,
 }
 
-impl Shared {
+impl ProxyShared {
     fn serve(&self, client: TcpStream) -> std::io::Result<()> {
         client.set_nodelay(true)?;
         let mut reader = BufReader::new(client.try_clone()?);
         let mut client = client;
         while let Some(head) = read_head(&mut reader)? {
-            let mut request = Message { head, body: Vec::new() };
+            let mut request = HttpMessage { head, body: Vec::new() };
             if request.header("expect").is_some() {
                 client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
             }
@@ -170,7 +170,7 @@ impl Shared {
         Ok(())
     }
 
-    fn decide(&self, request: &Message) -> Fate {
+    fn decide(&self, request: &HttpMessage) -> Fate {
         let mut words = request.head[0].split(' ').map(str::to_owned);
         let mut next = || words.next().unwrap_or_default();
         let (method, target) = (next(), next());
@@ -182,7 +182,7 @@ impl Shared {
     }
 
     /// Has the server carry a request out, on a connection of its own.
-    fn ask(&self, request: &Message) -> std::io::Result<Message> {
+    fn ask(&self, request: &HttpMessage) -> std::io::Result<HttpMessage> {
         let mut server = TcpStream::connect(self.upstream)?;
         server.set_nodelay(true)?;
         let kept = request.head.iter().filter(|line| !is_header(line, "connection"));
@@ -196,14 +196,14 @@ impl Shared {
         let head = read_head(&mut reader)?.ok_or_else(cut)?;
         let mut body = Vec::new();
         reader.read_to_end(&mut body)?;
-        Ok(Message { head, body })
+        Ok(HttpMessage { head, body })
     }
 }
 
 /// Gives the client an answer that the server did not give.
 fn say(
     client: &mut TcpStream,
-    request: &Message,
+    request: &HttpMessage,
     status: u16,
     lines: &[String],
     body: &str,
@@ -219,7 +219,11 @@ fn say(
 }
 
 /// Gives the client its answer; returns whether the connection continues.
-fn answer_with(client: &mut TcpStream, mut answer: Message, fate: &Fate) -> std::io::Result<bool> {
+fn answer_with(
+    client: &mut TcpStream,
+    mut answer: HttpMessage,
+    fate: &Fate,
+) -> std::io::Result<bool> {
     let keep = match fate {
         Fate::DropAnswer => return Ok(false),
         Fate::FlipAnswer => {
@@ -237,7 +241,7 @@ fn answer_with(client: &mut TcpStream, mut answer: Message, fate: &Fate) -> std:
     Ok(keep == answer.body.len())
 }
 
-impl Message {
+impl HttpMessage {
     fn header(&self, name: &str) -> Option<&str> {
         let line = self.head.iter().find(|line| is_header(line, name))?;
         line.split_once(':').map(|(_, value)| value.trim())

@@ -53,7 +53,7 @@ pub struct LeftOut {
 }
 
 /// A device with the newer of its superblocks.
-struct Found {
+struct FoundDevice {
     device: SharedDevice,
     own: Superblock,
 }
@@ -109,8 +109,8 @@ fn find(
     devices: Vec<SharedDevice>,
     options: &AssembleOptions,
     left_out: &mut Vec<LeftOut>,
-) -> Result<Vec<Found>> {
-    let mut found: Vec<Found> = Vec::with_capacity(devices.len());
+) -> Result<Vec<FoundDevice>> {
+    let mut found: Vec<FoundDevice> = Vec::with_capacity(devices.len());
     for device in devices {
         let own = match examine(&device).and_then(|own| check_length(&device, own)) {
             Ok(own) => own,
@@ -137,7 +137,7 @@ fn find(
                 .at(device.place())
                 .advice("name one of them only: the other is a copy"));
         }
-        found.push(Found { device, own });
+        found.push(FoundDevice { device, own });
     }
     Ok(found)
 }
@@ -157,16 +157,16 @@ fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
 }
 
 /// The newest superblock, if all of its generation say the same.
-fn newest(found: &[Found]) -> Result<Superblock> {
+fn newest(found: &[FoundDevice]) -> Result<Superblock> {
     let newest = found.iter().max_by_key(|it| it.own.generation);
     let newest =
         newest.ok_or_else(|| Error::new(Kind::Usage, "no member of an array was found"))?;
-    let common = |it: &Found| {
+    let common = |it: &FoundDevice| {
         let no_member = MemberId([0; 16]);
         let areas = newest.own.areas;
         Superblock { member: no_member, slot: 0, areas, regions_check: 0, ..it.own.clone() }
     };
-    let as_new = |it: &&Found| it.own.generation == newest.own.generation;
+    let as_new = |it: &&FoundDevice| it.own.generation == newest.own.generation;
     match found.iter().filter(as_new).find(|it| common(it) != common(newest)) {
         None => Ok(newest.own.clone()),
         Some(other) => {
@@ -186,14 +186,14 @@ type Assigned = (Vec<Option<Arc<ArrayMember>>>, Vec<Arc<ArrayMember>>);
 /// Gives members their slots. Members with old data or a map of regions that cannot be trusted are
 /// left out.
 fn assign_slots(
-    found: Vec<Found>,
+    found: Vec<FoundDevice>,
     newest: &Superblock,
     options: &AssembleOptions,
     left_out: &mut Vec<LeftOut>,
 ) -> Assigned {
     let mut members: Vec<Option<Arc<ArrayMember>>> = vec![None; newest.slots.len()];
     let (mut spares, mut replacement) = (Vec::new(), None);
-    for Found { device, mut own } in found {
+    for FoundDevice { device, mut own } in found {
         // A stop in order writes no table between its last two generations.
         own.is_clean |= newest.is_clean;
         // The map of regions reaches as far on every member that has the generation before.

@@ -29,18 +29,19 @@ const QUICK_BATCH_BYTES: usize = 2 << 20;
 const LONG_WRITE_MOST: usize = 2 << 20;
 
 /// A write in place: slot, offset, bytes.
-type Write<'a> = (usize, u64, &'a [u8]);
+type PlacedWrite<'a> = (usize, u64, &'a [u8]);
 /// Neighbours among writes, as one: slot, offset, parts.
 type LongWrite<'a> = (usize, u64, Vec<&'a [u8]>);
 
 /// Splits sorted writes into runs of neighbours that have at least `long_write_bytes` bytes
 /// together, each one long write, and the others.
 fn long_and_short<'a>(
-    writes: &[Write<'a>],
+    writes: &[PlacedWrite<'a>],
     long_write_bytes: usize,
-) -> (Vec<LongWrite<'a>>, Vec<Write<'a>>) {
+) -> (Vec<LongWrite<'a>>, Vec<PlacedWrite<'a>>) {
     let (mut long, mut short): (Vec<LongWrite<'a>>, _) = (Vec::new(), Vec::new());
-    let touch = |a: &Write<'_>, b: &Write<'_>| a.0 == b.0 && a.1 + a.2.len() as u64 == b.1;
+    let touch =
+        |a: &PlacedWrite<'_>, b: &PlacedWrite<'_>| a.0 == b.0 && a.1 + a.2.len() as u64 == b.1;
     for run in writes.chunk_by(touch) {
         let bytes: usize = run.iter().map(|(_, _, bytes)| bytes.len()).sum();
         if bytes < long_write_bytes {
@@ -179,7 +180,7 @@ impl Batch {
         long_write_bytes: usize,
         executor: &dyn Executor,
     ) -> MemberSet {
-        let mut writes: Vec<Write<'_>> = Vec::new();
+        let mut writes: Vec<PlacedWrite<'_>> = Vec::new();
         for job in &self.jobs {
             let operation = job.operation(&self.read);
             for (number, it) in job.memory.plan.writes.iter().enumerate() {

@@ -30,10 +30,10 @@ pub(super) type MemberSlots = Arc<Vec<Option<Arc<ArrayMember>>>>;
 pub(super) struct Members {
     /// The newest superblock, already on the disks or being written to them.
     newest: RankedMutex<Superblock>,
-    state: RankedRwLock<State>,
+    state: RankedRwLock<MembersState>,
 }
 
-struct State {
+struct MembersState {
     slots: MemberSlots,
     /// By slot, the path of the member in it, or of the last one that was.
     paths: Vec<Option<PathBuf>>,
@@ -53,7 +53,7 @@ impl Members {
     ) -> Self {
         let path = |it: &Option<Arc<ArrayMember>>| Some(it.as_ref()?.path().to_owned());
         let newest = RankedMutex::new(Rank::Publishing, superblock.clone());
-        let state = State {
+        let state = MembersState {
             paths: slots.iter().map(path).collect(),
             slots: Arc::new(slots),
             spares,

@@ -14,14 +14,14 @@ use pinstripe_io::forward_device;
 const MEMBER_BYTES: u64 = 3 << 20;
 
 /// A device that, when it is told to, stops after the first half of a write beyond some offset.
-struct Gate {
+struct StoppingDevice {
     inner: MemoryDevice,
-    state: Mutex<State>,
+    state: Mutex<RaceState>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RaceState {
     Open,
     /// For writes from this offset on.
     Closed(u64),
@@ -29,19 +29,23 @@ enum State {
     Stopped,
 }
 
-impl Gate {
+impl StoppingDevice {
     fn new(number: usize) -> Arc<Self> {
         let inner = MemoryDevice::with_limit(format!("disk{number}"), MEMBER_BYTES);
         inner.set_len(MEMBER_BYTES).unwrap();
-        Arc::new(Gate { inner, state: Mutex::new(State::Open), changed: Condvar::new() })
+        Arc::new(StoppingDevice {
+            inner,
+            state: Mutex::new(RaceState::Open),
+            changed: Condvar::new(),
+        })
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: RaceState) {
         *lock(&self.state) = state;
         self.changed.notify_all();
     }
 
-    fn wait_until(&self, wanted: State) {
+    fn wait_until(&self, wanted: RaceState) {
         let mut state = lock(&self.state);
         while *state != wanted {
             state = wait(&self.changed, state);
@@ -49,14 +53,14 @@ impl Gate {
     }
 }
 
-impl Device for Gate {
+impl Device for StoppingDevice {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let is_closed = matches!(*lock(&self.state), State::Closed(from) if offset >= from);
+        let is_closed = matches!(*lock(&self.state), RaceState::Closed(from) if offset >= from);
         if is_closed {
             let (first, rest) = bytes.split_at(bytes.len() / 2);
             self.inner.write_at(offset, first)?;
-            self.set(State::Stopped);
-            self.wait_until(State::Open);
+            self.set(RaceState::Stopped);
+            self.wait_until(RaceState::Open);
             return self.inner.write_at(offset + first.len() as u64, rest);
         }
         self.inner.write_at(offset, bytes)
@@ -70,8 +74,8 @@ impl Device for Gate {
 }
 
 /// An array whose first rows hold a byte that differs from block to block.
-fn made(level: Level, count: usize) -> (Vec<Arc<Gate>>, Flusher, Vec<u8>) {
-    let gates: Vec<_> = (0..count).map(Gate::new).collect();
+fn made(level: Level, count: usize) -> (Vec<Arc<StoppingDevice>>, Flusher, Vec<u8>) {
+    let gates: Vec<_> = (0..count).map(StoppingDevice::new).collect();
     let devices = gates.iter().map(|gate| Arc::clone(gate) as SharedDevice).collect();
     let mut flusher = create(&create_options(level), devices).unwrap();
     let model: Vec<u8> = (0..256u32 << 10).map(|at| 1 + (at >> 12) as u8).collect();
@@ -93,14 +97,14 @@ fn judge(level: Level, count: usize, stops: usize, absent: Option<usize>) {
     let new = vec![0xcc; 3000];
     array.write(4096 + 500, &new, Duration::ZERO).unwrap();
     model[4096 + 500..4096 + 3500].copy_from_slice(&new);
-    gates[stops].set(State::Closed(data_at));
+    gates[stops].set(RaceState::Closed(data_at));
     std::thread::scope(|scope| {
         let flushing = scope.spawn(|| {
             flusher.sync().unwrap();
             // Whatever it did not write does not keep the others waiting.
-            gates[stops].set(State::Stopped);
+            gates[stops].set(RaceState::Stopped);
         });
-        gates[stops].wait_until(State::Stopped);
+        gates[stops].wait_until(RaceState::Stopped);
         let (done, result) = channel();
         let reading = Arc::clone(&array);
         let len = model.len();
@@ -110,14 +114,14 @@ fn judge(level: Level, count: usize, stops: usize, absent: Option<usize>) {
             done.send(read).unwrap();
         });
         let first = result.recv_timeout(Duration::from_millis(100));
-        gates[stops].set(State::Open);
+        gates[stops].set(RaceState::Open);
         let found = first.unwrap_or_else(|_| result.recv().unwrap());
         let found = found.unwrap_or_else(|error| panic!("{what}: {error}"));
         let differs = found.iter().zip(&model).position(|(is, wanted)| is != wanted);
         assert_eq!(differs, None, "{what}: the first byte that differs");
         // The flusher may stop once more, after it was let go.
         while !flushing.is_finished() {
-            gates[stops].set(State::Open);
+            gates[stops].set(RaceState::Open);
             std::thread::yield_now();
         }
     });

@@ -43,7 +43,7 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// One record's statement about one column of blocks of a row.
 #[derive(Debug, Clone, Default)]
-struct Write {
+struct LoggedWrite {
     /// Shards that were written, and the checksums of their new content.
     written: Vec<(usize, Sum)>,
     /// P and Q of the data that stayed; `None` where it was not logged or is lost.
@@ -54,7 +54,7 @@ struct Write {
     is_full: bool,
 }
 
-impl Write {
+impl LoggedWrite {
     fn sum(&self, shard: usize) -> Option<Sum> {
         self.written.iter().find(|(written, _)| *written == shard).map(|(_, sum)| *sum)
     }
@@ -101,7 +101,7 @@ impl Write {
 }
 
 /// Writes by row and block of the column.
-type Writes = BTreeMap<(u64, u64), Write>;
+type Writes = BTreeMap<(u64, u64), LoggedWrite>;
 
 /// Brings the tables up to date with the log, and makes the rows of its last two records
 /// consistent. Returns how many records there were.
@@ -111,7 +111,7 @@ type Writes = BTreeMap<(u64, u64), Write>;
 pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     let LoggedArray { array, log, .. } = &mut *logged;
     let members = array.members();
-    let mut replay = Replay { array, is_newest_begun: false };
+    let mut replay = ColumnReplay { array, is_newest_begun: false };
     let mut last: [Option<RecordHeader>; 2] = [None, None];
     let mut records = 0;
     while let Some(head) = log.read_next(&members) {
@@ -148,13 +148,13 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
 }
 
 /// The columns of an array after its last two records.
-struct Replay<'a> {
+struct ColumnReplay<'a> {
     array: &'a Array,
     /// Something of the newest record is in place, so all before it was durable.
     is_newest_begun: bool,
 }
 
-impl Replay<'_> {
+impl ColumnReplay<'_> {
     /// Whether a record's data are logged and whole, all of them.
     fn are_redoable(&self, writes: &Writes) -> bool {
         let is_complete = self.array.absent().is_empty();
@@ -197,7 +197,7 @@ impl Replay<'_> {
                     bytes.as_ref().map(|bytes| bytes[block * BLOCK..(block + 1) * BLOCK].to_vec())
                 };
                 let sums = written.iter().enumerate();
-                let write = Write {
+                let write = LoggedWrite {
                     written: sums.map(|(n, it)| (it, piece.sums[n * blocks + block])).collect(),
                     unchanged: [part(&unchanged[0]), part(&unchanged[1])],
                     logged: data.iter().map(|(shard, bytes)| (*shard, part(bytes))).collect(),
@@ -214,8 +214,8 @@ impl Replay<'_> {
     fn finish(
         &self,
         (row, column): (u64, u64),
-        before: Option<&Write>,
-        newest: Option<&Write>,
+        before: Option<&LoggedWrite>,
+        newest: Option<&LoggedWrite>,
     ) -> Result<()> {
         let map = self.array.shape().map(row);
         let mut on_disk: Vec<Option<Vec<u8>>> =
@@ -223,7 +223,7 @@ impl Replay<'_> {
         let completed = [before, newest].map(|it| Some(completed(&map, it?, &on_disk)));
         let [before, newest] = [completed[0].as_ref(), completed[1].as_ref()];
         self.redo(&map, column, [before, newest], &mut on_disk)?;
-        let records: Vec<&Write> = [newest, before].into_iter().flatten().collect();
+        let records: Vec<&LoggedWrite> = [newest, before].into_iter().flatten().collect();
         let known = self.with_stayed(&map, column, &records, &on_disk);
         for newer in 0..=records.len() {
             if self.take_state(&map, column, &records, newer, &known)? {
@@ -264,7 +264,7 @@ impl Replay<'_> {
         map: &RowMap,
         column: u64,
         n: usize,
-        write: &Write,
+        write: &LoggedWrite,
         on_disk: &[Option<Vec<u8>>],
     ) -> Option<Vec<u8>> {
         let changed = write.changed(map);
@@ -295,12 +295,12 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        records: &[Option<&Write>],
+        records: &[Option<&LoggedWrite>],
         written: ShardSet,
         on_disk: &[Option<Vec<u8>>],
     ) -> Result<()> {
         let there = |shard: &usize| on_disk[*shard].is_some();
-        let is_as_after = |records: &[Option<&Write>]| {
+        let is_as_after = |records: &[Option<&LoggedWrite>]| {
             written.iter().filter(there).all(|shard| {
                 // Newest first; a shard that none of these records wrote is expected as the table
                 // has it.

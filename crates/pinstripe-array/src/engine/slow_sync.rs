@@ -16,16 +16,16 @@ const MEMBER_BYTES: u64 = 3 << 20;
 
 /// A device whose next sync, once there are channels, announces itself on one of them and waits for
 /// the other.
-struct SlowSync {
+struct HeldSync {
     inner: MemoryDevice,
     next: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
-impl SlowSync {
+impl HeldSync {
     fn new(number: usize) -> Arc<Self> {
         let inner = MemoryDevice::with_limit(format!("disk{number}"), MEMBER_BYTES);
         inner.set_len(MEMBER_BYTES).unwrap();
-        Arc::new(SlowSync { inner, next: Mutex::default() })
+        Arc::new(HeldSync { inner, next: Mutex::default() })
     }
 
     /// Has the next sync wait. Returns where it announces itself, and how it is let go.
@@ -36,7 +36,7 @@ impl SlowSync {
     }
 }
 
-impl Device for SlowSync {
+impl Device for HeldSync {
     fn sync(&self) -> Result<()> {
         let channels = lock(&self.next).take();
         if let Some((arrive, wait)) = channels {
@@ -64,7 +64,7 @@ impl Executor for Threads {
     }
 }
 
-fn made(disks: &[Arc<SlowSync>]) -> Flusher {
+fn made(disks: &[Arc<HeldSync>]) -> Flusher {
     let options = CreateOptions {
         name: "test".to_owned(),
         level: Level::Raid5,
@@ -81,7 +81,7 @@ fn made(disks: &[Arc<SlowSync>]) -> Flusher {
 /// The status names what is durable, and no more, until the slowest member has it.
 #[test]
 fn a_status_waits_for_no_sync() {
-    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let disks: Vec<_> = (0..3).map(HeldSync::new).collect();
     let mut flusher = made(&disks);
     let array = Arc::clone(flusher.array());
     let before = array.status();
@@ -103,7 +103,7 @@ fn a_status_waits_for_no_sync() {
 /// the second begins.
 #[test]
 fn superblocks_reach_the_members_in_order() {
-    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let disks: Vec<_> = (0..3).map(HeldSync::new).collect();
     let flusher = made(&disks);
     let array = flusher.array();
     let before = array.superblock().generation;
@@ -129,7 +129,7 @@ fn superblocks_reach_the_members_in_order() {
 /// All members sync at the same time: one after the other, the second would never begin.
 #[test]
 fn superblocks_are_synced_side_by_side() {
-    let disks: Vec<_> = (0..3).map(SlowSync::new).collect();
+    let disks: Vec<_> = (0..3).map(HeldSync::new).collect();
     let mut flusher = made(&disks);
     flusher.set_executor(Arc::new(Threads));
     let channels: Vec<_> = disks.iter().map(|disk| disk.stop_next()).collect();

@@ -24,20 +24,20 @@ pub struct RowMap {
     members: u8,
     data: u8,
     shards: u8,
-    kind: Kind,
+    kind: ShardKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ShardKind {
     /// One chunk on each member, all at one offset.
-    Stripe { start: u64, p: Option<u8>, q: Option<u8>, order: Order, ddf: bool },
+    Stripe { start: u64, p: Option<u8>, q: Option<u8>, order: ShardOrder, ddf: bool },
     /// Copies of one chunk.
     Mirror { first: u8, chunk: u64, chunk_bytes: u32, stride: u64, copies: Copies },
 }
 
 /// The order of data shards on the members without parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ShardOrder {
     /// From the lowest member to the highest.
     Ascending,
     /// From `first` on around a ring of `ring` members.
@@ -49,7 +49,7 @@ impl RowMap {
         let members = geometry.members;
         let kind = match geometry.layout {
             Layout::Copies(copies) => mirror_row(geometry, copies, index),
-            _ if geometry.level == Level::Raid1 => Kind::Mirror {
+            _ if geometry.level == Level::Raid1 => ShardKind::Mirror {
                 first: 0,
                 chunk: index,
                 chunk_bytes: geometry.chunk_bytes(),
@@ -95,7 +95,7 @@ impl RowMap {
 
     /// Whether the shards are copies of one chunk.
     pub fn mirrors(&self) -> bool {
-        matches!(self.kind, Kind::Mirror { .. })
+        matches!(self.kind, ShardKind::Mirror { .. })
     }
 
     /// The data shards; of a mirror, all copies.
@@ -115,7 +115,7 @@ impl RowMap {
     pub fn place(&self, shard: usize) -> Place {
         assert!(shard < self.shards(), "the row has no shard {shard}");
         match self.kind {
-            Kind::Stripe { start, p, q, order, .. } => {
+            ShardKind::Stripe { start, p, q, order, .. } => {
                 let member = match shard.checked_sub(self.data()) {
                     None => data_member(order, p, q, shard),
                     Some(0) => p.unwrap_or_default().into(),
@@ -123,7 +123,7 @@ impl RowMap {
                 };
                 Place { member, start }
             }
-            Kind::Mirror { first, chunk, chunk_bytes, stride, copies } => {
+            ShardKind::Mirror { first, chunk, chunk_bytes, stride, copies } => {
                 let (members, near) = (usize::from(self.members), usize::from(copies.near));
                 let (far, near_index) = (shard / near, shard % near);
                 let beside = usize::from(first) + near_index;
@@ -155,7 +155,7 @@ impl RowMap {
 
     /// Which shard a member holds; none, for a mirror that has no copy there.
     pub(crate) fn shard_on(&self, member: usize) -> Option<usize> {
-        if let Kind::Stripe { p, q, order, .. } = self.kind
+        if let ShardKind::Stripe { p, q, order, .. } = self.kind
             && member < usize::from(self.members)
         {
             let is = |parity: Option<u8>| parity.is_some_and(|it| usize::from(it) == member);
@@ -176,7 +176,7 @@ impl RowMap {
     /// The power of 2 that a data shard counts with in Q: its place in the kernel's syndrome, which
     /// begins behind Q and, with DDF's layouts, counts P and Q as zeros. Without Q, its number.
     pub fn coefficient(&self, data: usize) -> usize {
-        let Kind::Stripe { p: Some(p), q: Some(q), ddf, .. } = self.kind else { return data };
+        let ShardKind::Stripe { p: Some(p), q: Some(q), ddf, .. } = self.kind else { return data };
         let member = self.member(data);
         if ddf {
             return member;
@@ -190,17 +190,17 @@ impl RowMap {
     /// The number of coefficients: data shards, or all members with DDF's layouts.
     pub fn coefficients(&self) -> usize {
         match self.kind {
-            Kind::Stripe { ddf: true, .. } => self.members.into(),
+            ShardKind::Stripe { ddf: true, .. } => self.members.into(),
             _ => self.data(),
         }
     }
 }
 
 /// The member of data shard `data`.
-fn data_member(order: Order, p: Option<u8>, q: Option<u8>, data: usize) -> usize {
+fn data_member(order: ShardOrder, p: Option<u8>, q: Option<u8>, data: usize) -> usize {
     match order {
-        Order::Ring { first, ring } => (usize::from(first) + data) % usize::from(ring),
-        Order::Ascending => {
+        ShardOrder::Ring { first, ring } => (usize::from(first) + data) % usize::from(ring),
+        ShardOrder::Ascending => {
             let (low, high) = (p.min(q).or(p), p.max(q));
             let parities = [low, high.filter(|_| q.is_some())];
             parities
@@ -212,42 +212,48 @@ fn data_member(order: Order, p: Option<u8>, q: Option<u8>, data: usize) -> usize
 }
 
 /// The data shard on a member that has no parity.
-fn data_on(order: Order, p: Option<u8>, q: Option<u8>, member: usize) -> usize {
+fn data_on(order: ShardOrder, p: Option<u8>, q: Option<u8>, member: usize) -> usize {
     match order {
-        Order::Ring { first, ring } => {
+        ShardOrder::Ring { first, ring } => {
             (member + usize::from(ring) - usize::from(first)) % usize::from(ring)
         }
-        Order::Ascending => {
+        ShardOrder::Ascending => {
             let below = |parity: Option<u8>| parity.is_some_and(|it| usize::from(it) < member);
             member - usize::from(below(p)) - usize::from(below(q))
         }
     }
 }
 
-fn parity_row(geometry: &ArrayGeometry, layout: Layout, index: u64) -> Kind {
+fn parity_row(geometry: &ArrayGeometry, layout: Layout, index: u64) -> ShardKind {
     let start = index << geometry.chunk_shift;
     let six = geometry.level == Level::Raid6;
     let rotation = match layout {
         Layout::Parity(rotation) => rotation,
         _ if geometry.level == Level::Raid4 => Rotation::ParityLast,
         _ => {
-            return Kind::Stripe { start, p: None, q: None, order: Order::Ascending, ddf: false };
+            return ShardKind::Stripe {
+                start,
+                p: None,
+                q: None,
+                order: ShardOrder::Ascending,
+                ddf: false,
+            };
         }
     };
     let (p, q) = parity_members(rotation, six, geometry.members, index);
-    let ring = |first: u8, ring: u8| Order::Ring { first: first % ring, ring };
+    let ring = |first: u8, ring: u8| ShardOrder::Ring { first: first % ring, ring };
     let members = geometry.members;
     let order = match rotation {
         Rotation::LeftSymmetric | Rotation::RightSymmetric => ring(p + 1 + u8::from(six), members),
         Rotation::DdfNContinue => ring(p + 1, members),
         Rotation::LeftSymmetric6 | Rotation::RightSymmetric6 => ring(p + 1, members - 1),
-        _ => Order::Ascending,
+        _ => ShardOrder::Ascending,
     };
     let ddf = matches!(
         rotation,
         Rotation::DdfZeroRestart | Rotation::DdfNRestart | Rotation::DdfNContinue
     );
-    Kind::Stripe { start, p: Some(p), q: six.then_some(q), order, ddf }
+    ShardKind::Stripe { start, p: Some(p), q: six.then_some(q), order, ddf }
 }
 
 /// The members of P and of Q in a row; without Q, the second one means nothing.
@@ -281,11 +287,11 @@ fn parity_members(rotation: Rotation, six: bool, members: u8, index: u64) -> (u8
     }
 }
 
-fn mirror_row(geometry: &ArrayGeometry, copies: Copies, index: u64) -> Kind {
+fn mirror_row(geometry: &ArrayGeometry, copies: Copies, index: u64) -> ShardKind {
     let (members, far) = (u64::from(geometry.members), u64::from(copies.far));
     let copy = index * u64::from(copies.near);
     let (row, first) = (copy / members, (copy % members) as u8);
     let chunk = if copies.offset { row * far } else { row };
     let chunk_bytes = geometry.chunk_bytes();
-    Kind::Mirror { first, chunk, chunk_bytes, stride: geometry.stride, copies }
+    ShardKind::Mirror { first, chunk, chunk_bytes, stride: geometry.stride, copies }
 }

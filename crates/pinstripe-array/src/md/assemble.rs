@@ -79,11 +79,11 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
     let newest = newest.ok_or_else(|| Error::new(Kind::Usage, "no member is named"))?;
     let place = found[0].0.place().to_path_buf();
     check_features(&newest, options).map_err(|error| error.at(&place))?;
-    let mut set = Set::new(&newest, strangers, options.force)?;
+    let mut set = MembersByRole::new(&newest, strangers, options.force)?;
     for (device, superblock) in found {
         set.take(device, superblock)?;
     }
-    let Set { members, left_out, .. } = set;
+    let MembersByRole { members, left_out, .. } = set;
     let geometry = geometry(&newest, &members)?;
     let mut array = MdArray {
         geometry,
@@ -132,7 +132,7 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
 }
 
 /// Members by role, and the devices that are not members.
-struct Set<'s> {
+struct MembersByRole<'s> {
     newest: &'s MdSuperblock,
     members: Vec<Option<MdMember>>,
     left_out: Vec<MdLeftOut>,
@@ -140,7 +140,7 @@ struct Set<'s> {
     force: bool,
 }
 
-impl<'s> Set<'s> {
+impl<'s> MembersByRole<'s> {
     fn new(newest: &'s MdSuperblock, left_out: Vec<MdLeftOut>, force: bool) -> Result<Self> {
         let count = newest.array.members as usize;
         if count > SET_MAX {
@@ -151,7 +151,7 @@ impl<'s> Set<'s> {
             .expected(format!("at most {SET_MAX}"), count));
         }
         let members = (0..count).map(|_| None).collect();
-        Ok(Set { newest, members, left_out, force })
+        Ok(MembersByRole { newest, members, left_out, force })
     }
 
     fn take(&mut self, device: SharedDevice, superblock: MdSuperblock) -> Result<()> {

@@ -23,14 +23,14 @@ pub(super) struct Writing {
     /// The locks of rows, by number modulo their count: two writes never update one parity at a
     /// time.
     rows: [Mutex<()>; LOCKS],
-    state: Mutex<State>,
+    state: Mutex<WriteState>,
     /// A member could not be written or synced: the set must not be called clean any more.
     has_failed: AtomicBool,
 }
 
 /// The state in the superblocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WriteState {
     /// Clean: nothing was written yet.
     Untouched,
     /// That the set is dirty.
@@ -44,7 +44,7 @@ impl Writing {
         Writing {
             now_seconds,
             rows: [const { Mutex::new(()) }; LOCKS],
-            state: Mutex::new(State::Untouched),
+            state: Mutex::new(WriteState::Untouched),
             has_failed: AtomicBool::new(false),
         }
     }
@@ -117,13 +117,13 @@ impl MdArray {
     fn mark_dirty(&self, writing: &Writing) -> Result<()> {
         let mut state = lock(&writing.state);
         match *state {
-            State::Dirty => Ok(()),
-            State::Finished => {
+            WriteState::Dirty => Ok(()),
+            WriteState::Finished => {
                 Err(Error::new(Kind::Refused, "the array was closed").at(&self.place))
             }
-            State::Untouched => {
+            WriteState::Untouched => {
                 self.write_superblocks(writing, 1, 0).inspect_err(|_| self.stop_writing())?;
-                *state = State::Dirty;
+                *state = WriteState::Dirty;
                 Ok(())
             }
         }
@@ -138,8 +138,8 @@ impl MdArray {
         let Some(writing) = &self.writing else { return Ok(()) };
         self.sync()?;
         let mut state = lock(&writing.state);
-        let was_dirty = *state == State::Dirty;
-        *state = State::Finished;
+        let was_dirty = *state == WriteState::Dirty;
+        *state = WriteState::Finished;
         if !was_dirty || writing.has_failed.load(Ordering::Relaxed) {
             return Ok(());
         }

@@ -41,7 +41,7 @@ pub(super) struct Tables {
 }
 
 /// A page as a member has it.
-struct Found {
+struct FoundPage {
     sums: Box<Sums>,
     /// The newest of its leaves.
     version: Version,
@@ -109,7 +109,7 @@ impl ArrayMember {
     fn bring_by(
         &self,
         blocks: &Range<u64>,
-        read: impl Fn(u64, Region) -> Result<Found>,
+        read: impl Fn(u64, Region) -> Result<FoundPage>,
     ) -> Result<MutexGuard<'_, Tables>> {
         loop {
             let tables = self.lock();
@@ -120,7 +120,7 @@ impl ArrayMember {
             drop(tables);
             let found = match region.is_written() {
                 true => read(page, region)?,
-                false => Found {
+                false => FoundPage {
                     sums: all(Sum::UNWRITTEN),
                     version: region.version(),
                     is_damaged: false,
@@ -141,7 +141,7 @@ impl ArrayMember {
         }
     }
 
-    fn read_page(&self, page: u64, region: Region) -> Result<Found> {
+    fn read_page(&self, page: u64, region: Region) -> Result<FoundPage> {
         let mut bytes = [0; PAGE_BYTES];
         self.traffic.read(MemberArea::Tables, bytes.len());
         self.device.read_at(self.areas.sums_at + page * PAGE_BYTES as u64, &mut bytes)?;
@@ -149,7 +149,7 @@ impl ArrayMember {
     }
 
     /// The same, where what cannot be read is damaged.
-    fn read_leaves(&self, page: u64, region: Region) -> Found {
+    fn read_leaves(&self, page: u64, region: Region) -> FoundPage {
         let mut bytes = [0; PAGE_BYTES];
         let start = self.areas.sums_at + page * PAGE_BYTES as u64;
         for (at, sector) in (start..).step_by(SECTOR_BYTES).zip(bytes.chunks_mut(SECTOR_BYTES)) {
@@ -161,9 +161,9 @@ impl ArrayMember {
     }
 
     /// The content of a page. Blocks of damaged leaves are lost.
-    fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> Found {
+    fn found(&self, page: u64, region: Region, bytes: &[u8; PAGE_BYTES]) -> FoundPage {
         let expected = region.version();
-        let mut found = Found { sums: all(Sum::LOST), version: expected, is_damaged: false };
+        let mut found = FoundPage { sums: all(Sum::LOST), version: expected, is_damaged: false };
         let leaves = found.sums.as_chunks_mut::<LEAF_BLOCKS>().0.iter_mut();
         let sectors = bytes.as_chunks::<SECTOR_BYTES>().0;
         for (number, (leaf, sector)) in (page * PAGE_LEAVES as u64..).zip(leaves.zip(sectors)) {

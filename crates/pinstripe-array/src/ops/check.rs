@@ -13,7 +13,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// The effect of the acts before the one that is checked.
 #[derive(Default)]
-struct Ahead<'a> {
+struct EarlierActs<'a> {
     /// Devices that will have failed.
     failed: Vec<&'a Path>,
     /// Devices that will have been added.
@@ -27,7 +27,7 @@ impl ArrayController {
     /// The errors of the acts, as far as devices show them; [`Kind::Usage`] for a device that is
     /// added twice.
     pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
-        let mut ahead = Ahead::default();
+        let mut ahead = EarlierActs::default();
         let mut absent = self.volume.array().absent();
         for act in acts {
             match act {
@@ -66,7 +66,7 @@ impl ArrayController {
         Ok(())
     }
 
-    fn check_removal(&self, device: &Path, ahead: &Ahead<'_>) -> Result<()> {
+    fn check_removal(&self, device: &Path, ahead: &EarlierActs<'_>) -> Result<()> {
         let Some(role) = self.part(device)? else { return Ok(()) };
         match ahead.failed.iter().any(|it| register::is_same(it, device)) {
             true => Ok(()),
@@ -79,7 +79,7 @@ impl ArrayController {
         device: &'a Path,
         force: bool,
         only_again: bool,
-        ahead: &mut Ahead<'a>,
+        ahead: &mut EarlierActs<'a>,
     ) -> Result<()> {
         let is_it = |it: &&Path| register::is_same(it, device);
         if ahead.taken.iter().any(is_it) {

@@ -22,7 +22,7 @@ pub(super) fn plan(
         }
         let prefer_rmw = prefers_rmw(view, window, touched, rmw);
         for segment in window {
-            let task = Task::new(view, segment, touched);
+            let task = SegmentTask::new(view, segment, touched);
             let piece = task.piece(rmw, prefer_rmw).ok_or_else(|| view.too_many(segment))?;
             if let Some(piece) = piece {
                 plan.push(piece);
@@ -39,7 +39,7 @@ fn prefers_rmw(view: &View, window: &[Segment], touched: ShardSet, rmw: RmwLevel
     }
     let (mut by_difference, mut anew) = (0, 0);
     for segment in window {
-        let task = Task::new(view, segment, touched);
+        let task = SegmentTask::new(view, segment, touched);
         if let (Some(difference), Some(all)) = (task.read_modify_write(), task.reconstruct()) {
             let bytes = u64::from(segment.column.end - segment.column.start);
             by_difference += difference.reads.len() as u64 * bytes;
@@ -50,7 +50,7 @@ fn prefers_rmw(view: &View, window: &[Segment], touched: ShardSet, rmw: RmwLevel
 }
 
 /// The work on one segment.
-struct Task<'a> {
+struct SegmentTask<'a> {
     view: &'a View,
     segment: &'a Segment,
     sources: Sources,
@@ -60,7 +60,7 @@ struct Task<'a> {
     fill: ShardSet,
 }
 
-impl<'a> Task<'a> {
+impl<'a> SegmentTask<'a> {
     /// `touched` are the shards that are written anywhere in the window.
     fn new(view: &'a View, segment: &'a Segment, touched: ShardSet) -> Self {
         let sources = view.sources(segment);
@@ -73,7 +73,7 @@ impl<'a> Task<'a> {
             true => widened,
             false => widened.minus(sources.lost).minus(view.gone),
         };
-        Task { view, segment, sources, dirty, fill: partial.or(widened) }
+        SegmentTask { view, segment, sources, dirty, fill: partial.or(widened) }
     }
 
     /// `None` if it cannot be done, `Some(None)` if there is nothing to do.

@@ -20,7 +20,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub(super) const IDLE_POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct VolumeState {
-    inner: RankedMutex<Inner>,
+    inner: RankedMutex<StateInner>,
     /// Wakes the flusher's thread: there is something to do.
     work: Condvar,
     /// Wakes all other threads: something was done.
@@ -33,7 +33,7 @@ pub(super) struct VolumeState {
     cache_bytes: AtomicU64,
 }
 
-struct Inner {
+struct StateInner {
     settings: VolumeSettings,
     pace: WriterPace,
     /// The number of requested syncs; below, of those that have ended.
@@ -55,7 +55,7 @@ struct Inner {
 
 impl VolumeState {
     pub fn new(settings: VolumeSettings) -> Self {
-        let inner = Inner {
+        let inner = StateInner {
             settings,
             pace: WriterPace::default(),
             syncs_wanted: 0,
@@ -258,16 +258,19 @@ impl VolumeState {
         self.done.notify_all();
     }
 
-    fn lock(&self) -> Ranked<MutexGuard<'_, Inner>> {
+    fn lock(&self) -> Ranked<MutexGuard<'_, StateInner>> {
         self.inner.lock()
     }
 
-    fn wait<'a>(&self, inner: Ranked<MutexGuard<'a, Inner>>) -> Ranked<MutexGuard<'a, Inner>> {
+    fn wait<'a>(
+        &self,
+        inner: Ranked<MutexGuard<'a, StateInner>>,
+    ) -> Ranked<MutexGuard<'a, StateInner>> {
         inner.wait(&self.done)
     }
 }
 
-impl Inner {
+impl StateInner {
     fn check(&self) -> Result<()> {
         if let Some(error) = &self.error {
             return Err(error.duplicate());

@@ -110,7 +110,7 @@ impl Run {
 }
 
 /// A place that did not open the store.
-struct Failed {
+struct FailedPlace {
     place: PathBuf,
     error: Error,
 }
@@ -127,10 +127,11 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     let expected = expected(&memory, named)?;
     #[cfg(feature = "s3")]
     run.expect_cached(expected.as_ref());
-    let mut failed: Vec<Failed> = Vec::new();
+    let mut failed: Vec<FailedPlace> = Vec::new();
     let mut other = None;
     let mut found = None;
-    let mut fail = |place: &Path, error| failed.push(Failed { place: place.to_owned(), error });
+    let mut fail =
+        |place: &Path, error| failed.push(FailedPlace { place: place.to_owned(), error });
     for place in named {
         match open_one(run, &memory, place) {
             Ok(store) if is_it(&store, expected.as_ref()) => {
@@ -279,10 +280,10 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
 }
 
 /// The error that says most of why nothing opened.
-fn worst(failed: Vec<Failed>, expected: Option<&KnownStore>) -> Error {
+fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     const TELLING: [Kind; 4] =
         [Kind::NotEncrypted, Kind::Unsupported, Kind::TooManyLosses, Kind::WrongMember];
-    let rank = |it: &&Failed| {
+    let rank = |it: &&FailedPlace| {
         TELLING.iter().position(|kind| *kind == it.error.kind()).unwrap_or(TELLING.len())
     };
     let Some(worst) = failed.iter().min_by_key(rank) else {
@@ -318,8 +319,8 @@ fn worst(failed: Vec<Failed>, expected: Option<&KnownStore>) -> Error {
 }
 
 /// Names the places that did not open the store, and the members that they are.
-fn warn(run: &Run, store: &Store, failed: Vec<Failed>) {
-    for Failed { place, error } in failed {
+fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
+    for FailedPlace { place, error } in failed {
         let forms = known_stores::forms(&place);
         let is_it = |seat: &MemberSlot| seat.row.is_some() && forms.contains(&seat.place);
         let number = store.member_slots.iter().position(is_it);

@@ -21,7 +21,7 @@ const READ_BYTES: u64 = 4 << 20;
 
 /// Money, once and each month.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cost {
+struct MoneyCost {
     once: Money,
     monthly: Money,
 }
@@ -39,7 +39,13 @@ fn of_requests(prices: &PriceEntry, requests: &Requests) -> Money {
 }
 
 /// The cost of a plan at one of `members` members that takes one of `data` parts of each pack.
-fn of_plan(prices: &PriceEntry, plan: &PackPlan, data: u64, members: u64, extent: u64) -> Cost {
+fn of_plan(
+    prices: &PriceEntry,
+    plan: &PackPlan,
+    data: u64,
+    members: u64,
+    extent: u64,
+) -> MoneyCost {
     let (written, read) = (plan.written_bytes / data, plan.read_bytes / data);
     // The class of the other requests is not known: each is counted as the dearest.
     let dearest = [prices.put, prices.get, prices.list].into_iter().max_by_key(|it| it.0);
@@ -50,7 +56,7 @@ fn of_plan(prices: &PriceEntry, plan: &PackPlan, data: u64, members: u64, extent
         + prices.delete.times(plan.deleted_packs, REQUESTS);
     let freed = prices.gb_month.times(plan.deleted_bytes / members, GB);
     let monthly = Money(prices.gb_month.times(written, GB).0 - freed.0);
-    Cost { once, monthly }
+    MoneyCost { once, monthly }
 }
 
 impl Run {
@@ -99,16 +105,16 @@ impl Run {
         let takers: Vec<_> = store.takers().into_iter().flatten().collect();
         let members = takers.len().max(1) as u64;
         let data = members.saturating_sub(u64::from(store.config.parity)).max(1);
-        let mut costs: BTreeMap<&str, Cost> = BTreeMap::new();
+        let mut costs: BTreeMap<&str, MoneyCost> = BTreeMap::new();
         for member in &takers {
             let Some(far) = member.caps().far else { continue };
             let Ok(url) = self.buckets().endpoint_of(member.place()) else { continue };
             let Some(prices) = config.prices_of(&url) else { continue };
             let cost = of_plan(prices, plan, data, members, far.extent_bytes);
             let sum = costs.entry(&prices.currency).or_default();
-            *sum = Cost { once: sum.once + cost.once, monthly: sum.monthly + cost.monthly };
+            *sum = MoneyCost { once: sum.once + cost.once, monthly: sum.monthly + cost.monthly };
         }
-        let Some((currency, Cost { once, monthly })) = costs.into_iter().next() else {
+        let Some((currency, MoneyCost { once, monthly })) = costs.into_iter().next() else {
             return Ok(Event::default());
         };
         self.screen.say(&format!(

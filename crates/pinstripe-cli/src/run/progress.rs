@@ -71,7 +71,7 @@ impl Ticker {
             let period = Duration::from_secs(1) / u32::from(TICKS_PER_SECOND);
             let (mut form, mut flows) = (None, Flows::default());
             for tick in 1.. {
-                let reading = Reading::take(&monitor, gauge);
+                let reading = GaugeReading::take(&monitor, gauge);
                 if is_drawn {
                     reading.draw(&screen.bar, gauge.label, !flows.seen.is_empty(), &mut form);
                 }
@@ -149,21 +149,21 @@ impl Flows {
     }
 }
 
-struct Reading {
+struct GaugeReading {
     done_bytes: u64,
     total_bytes: Option<u64>,
 }
 
 /// The form of a bar: whether the total is known, how much room there is, and whether parts of the
 /// run have a line of their own.
-type Form = (bool, u16, bool);
+type BarForm = (bool, u16, bool);
 
-impl Reading {
+impl GaugeReading {
     fn take(monitor: &Monitor, gauge: Gauge) -> Self {
         let done_bytes = (gauge.done_bytes)(monitor);
         let (expected, _) = monitor.expected();
         let total_bytes = (expected > 0).then(|| (expected * gauge.passes).max(done_bytes));
-        Reading { done_bytes, total_bytes }
+        GaugeReading { done_bytes, total_bytes }
     }
 
     fn draw(
@@ -171,7 +171,7 @@ impl Reading {
         bar: &ProgressBar,
         label: &'static str,
         has_flows: bool,
-        form: &mut Option<Form>,
+        form: &mut Option<BarForm>,
     ) {
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |it| it.ws_col);
         let now = (self.total_bytes.is_some(), columns, has_flows);
@@ -195,7 +195,7 @@ impl Reading {
     }
 }
 
-fn style((is_total_known, columns, has_flows): Form) -> ProgressStyle {
+fn style((is_total_known, columns, has_flows): BarForm) -> ProgressStyle {
     let template = match (is_total_known, columns) {
         (true, BAR_COLUMNS..) => {
             "{msg} [{wide_bar}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
@@ -260,11 +260,11 @@ mod tests {
     fn more_than_expected_is_no_more_than_all() {
         let monitor = Monitor::default();
         monitor.add(Counter::ReadBytes, 30);
-        assert_eq!(Reading::take(&monitor, GAUGE).total_bytes, None);
+        assert_eq!(GaugeReading::take(&monitor, GAUGE).total_bytes, None);
         monitor.set_total(100, 1);
-        assert_eq!(Reading::take(&monitor, GAUGE).total_bytes, Some(200));
+        assert_eq!(GaugeReading::take(&monitor, GAUGE).total_bytes, Some(200));
         monitor.add(Counter::ReadBytes, 300);
-        let reading = Reading::take(&monitor, GAUGE);
+        let reading = GaugeReading::take(&monitor, GAUGE);
         assert_eq!((reading.done_bytes, reading.total_bytes), (330, Some(330)));
     }
 }

@@ -35,8 +35,8 @@ pub struct DumpArgs {
     what: OsString,
 
     /// Format of the archive
-    #[arg(long, value_enum, default_value_t = Format::Tar)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = DumpFormat::Tar)]
+    format: DumpFormat,
 
     /// Write holes as zeros, for readers without support for GNU sparse files
     #[arg(long)]
@@ -44,7 +44,7 @@ pub struct DumpArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+enum DumpFormat {
     /// POSIX pax, as GNU tar, bsdtar and Python read it
     Tar,
 }
@@ -61,7 +61,7 @@ impl DumpArgs {
             let error = Error::new(Kind::Usage, "an archive is not written to a terminal");
             return Err(error.advice("send it into a file or another program: > FILE, | PROGRAM"));
         }
-        let Format::Tar = self.format;
+        let DumpFormat::Tar = self.format;
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
         let store = run.open_store()?;
         run.warn_of_absent(&store);

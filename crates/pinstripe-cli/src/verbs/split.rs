@@ -91,7 +91,7 @@ pub struct SplitArgs {
     /// contiguous range per output. With ranges and --codec raw, an output contains only the bytes
     /// of its range, so that 'cat OUT...' is the source, and OUT.pinstripe has its checksums.
     #[arg(long, value_name = "NAME", value_enum)]
-    layout: Option<Layout>,
+    layout: Option<OutputLayout>,
 
     /// Bytes of a strip, with stripes: a power of two, 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(256 << 10))]
@@ -108,7 +108,7 @@ pub struct SplitArgs {
 
 /// How the source is distributed over the outputs.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Layout {
+enum OutputLayout {
     /// Over all outputs in turn.
     Stripes,
     /// Each block to any output that is free.
@@ -135,9 +135,9 @@ impl SplitArgs {
         let options = SplitOptions {
             outputs: run.each_place(&self.outputs)?,
             spread: self.layout.map(|layout| match layout {
-                Layout::Stripes => LayoutChoice::Stripes,
-                Layout::Queue => LayoutChoice::Queue,
-                Layout::Ranges => LayoutChoice::Ranges,
+                OutputLayout::Stripes => LayoutChoice::Stripes,
+                OutputLayout::Queue => LayoutChoice::Queue,
+                OutputLayout::Ranges => LayoutChoice::Ranges,
             }),
             parity: self.parity,
             block_bytes: u32::try_from(self.block_size.0).unwrap_or(u32::MAX),

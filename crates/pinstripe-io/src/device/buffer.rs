@@ -17,18 +17,18 @@ pub const BUFFER_ALIGN: usize = 4096;
 /// The unit of memory that gives a buffer its alignment.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
-struct Page([u8; BUFFER_ALIGN]);
+struct AlignedPage([u8; BUFFER_ALIGN]);
 
 /// Memory for `bytes` bytes, rounded up to pages.
-fn pages(bytes: usize) -> Vec<Page> {
-    vec![Page([0; BUFFER_ALIGN]); bytes.div_ceil(BUFFER_ALIGN)]
+fn pages(bytes: usize) -> Vec<AlignedPage> {
+    vec![AlignedPage([0; BUFFER_ALIGN]); bytes.div_ceil(BUFFER_ALIGN)]
 }
 
 /// Bytes up to a fixed capacity, in memory aligned for direct I/O.
 pub struct AlignedBuf {
-    pages: Vec<Page>,
+    pages: Vec<AlignedPage>,
     len: usize,
-    home: Option<Arc<Shelf>>,
+    home: Option<Arc<BufferShelf>>,
 }
 
 impl AlignedBuf {
@@ -158,16 +158,16 @@ impl From<Vec<u8>> for WriteBuf {
 
 /// A fixed number of buffers that go round. Cheap to clone: all clones are the one pool.
 #[derive(Clone)]
-pub struct BufferPool(Arc<Shelf>);
+pub struct BufferPool(Arc<BufferShelf>);
 
-struct Shelf {
+struct BufferShelf {
     capacity: usize,
     stock: Mutex<Stock>,
     returned: Condvar,
 }
 
 struct Stock {
-    free: Vec<Vec<Page>>,
+    free: Vec<Vec<AlignedPage>>,
     /// Buffers that may still be made.
     unmade: usize,
 }
@@ -177,7 +177,7 @@ impl BufferPool {
     /// wanted.
     pub fn new(count: usize, capacity: usize) -> Self {
         let stock = Mutex::new(Stock { free: Vec::new(), unmade: count });
-        BufferPool(Arc::new(Shelf { capacity, stock, returned: Condvar::new() }))
+        BufferPool(Arc::new(BufferShelf { capacity, stock, returned: Condvar::new() }))
     }
 
     /// An empty buffer; waits until there is one, which in an empty pool is never.
@@ -219,12 +219,12 @@ impl BufferPool {
     }
 }
 
-impl Shelf {
+impl BufferShelf {
     fn stock(&self) -> MutexGuard<'_, Stock> {
         lock(&self.stock)
     }
 
-    fn give(&self, pages: Vec<Page>) {
+    fn give(&self, pages: Vec<AlignedPage>) {
         self.stock().free.push(pages);
         self.returned.notify_one();
     }

@@ -62,7 +62,7 @@ impl Holder {
 /// # Errors
 /// When the device cannot be examined. Tables that cannot be read show nothing.
 pub fn holder(path: &Path) -> Result<Option<Holder>> {
-    Ok(Tables::of_system().holder(Whose::of(path)?))
+    Ok(MountTables::of_system().holder(Whose::of(path)?))
 }
 
 /// The user of the device below a loop device, other than the loop device itself.
@@ -70,7 +70,7 @@ pub fn holder(path: &Path) -> Result<Option<Holder>> {
 /// # Errors
 /// The errors of [`holder`].
 pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
-    let tables = Tables { besides: Some(loop_device.to_owned()), ..Tables::of_system() };
+    let tables = MountTables { besides: Some(loop_device.to_owned()), ..MountTables::of_system() };
     Ok(tables.holder(Whose::of(path)?))
 }
 
@@ -140,7 +140,7 @@ impl Whose {
     }
 }
 
-struct Tables {
+struct MountTables {
     mounts: String,
     swaps: String,
     sys: PathBuf,
@@ -148,12 +148,12 @@ struct Tables {
     besides: Option<String>,
 }
 
-impl Tables {
+impl MountTables {
     fn of_system() -> Self {
         let text = |path: &str| {
             fs::read(path).map(|it| String::from_utf8_lossy(&it).into_owned()).unwrap_or_default()
         };
-        Tables {
+        MountTables {
             mounts: text("/proc/self/mountinfo"),
             swaps: text("/proc/swaps"),
             sys: PathBuf::from("/sys"),
@@ -253,7 +253,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     /// A system with sda (sda1 mounted, sda2 below an LVM volume), sdb below md0, sdc that is free.
-    fn tables(root: &Path) -> Tables {
+    fn tables(root: &Path) -> MountTables {
         let make = |path: &str, number: &str| {
             let dir = root.join("devices").join(path);
             fs::create_dir_all(dir.join("holders")).unwrap();
@@ -276,7 +276,7 @@ mod tests {
         let array = make("md0", "9:0");
         fs::create_dir(array.join("md")).unwrap();
         symlink(&array, sdb.join("holders/md0")).unwrap();
-        Tables {
+        MountTables {
             mounts: "22 1 8:1 / /the\\040root rw - ext4 /dev/sda1 rw\n".to_owned(),
             swaps: "Filename Type Size Used Priority\n".to_owned(),
             sys: root.to_owned(),

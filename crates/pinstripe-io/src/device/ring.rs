@@ -51,7 +51,7 @@ pub struct Completion {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+enum FlightDirection {
     Read,
     Write,
 }
@@ -59,7 +59,7 @@ enum Direction {
 struct Flight {
     /// Keeps the descriptor open.
     device: Arc<FileDevice>,
-    direction: Direction,
+    direction: FlightDirection,
     offset: u64,
     token: u64,
     buf: WriteBuf,
@@ -102,7 +102,7 @@ impl Ring {
         buf: impl Into<WriteBuf>,
         token: u64,
     ) {
-        self.submit(Direction::Write, device, offset, buf.into(), token);
+        self.submit(FlightDirection::Write, device, offset, buf.into(), token);
     }
 
     /// Begins to fill `buf`, as long as it is, from `offset`; otherwise as
@@ -114,7 +114,7 @@ impl Ring {
         buf: impl Into<WriteBuf>,
         token: u64,
     ) {
-        self.submit(Direction::Read, device, offset, buf.into(), token);
+        self.submit(FlightDirection::Read, device, offset, buf.into(), token);
     }
 
     /// Waits for a read or write to end. They end in any order.
@@ -157,7 +157,7 @@ impl Ring {
 
     fn submit(
         &mut self,
-        direction: Direction,
+        direction: FlightDirection,
         device: &Arc<FileDevice>,
         offset: u64,
         buf: WriteBuf,
@@ -171,7 +171,7 @@ impl Ring {
         if goal > 0 && needs_copy {
             let mut copy = self.copy_of(goal);
             copy.set_len(goal);
-            if direction == Direction::Write {
+            if direction == FlightDirection::Write {
                 copy.copy_from_slice(&flight.buf[..goal]);
             }
             flight.copy = Some(copy);
@@ -242,8 +242,8 @@ impl Ring {
     fn take_in(&mut self, slot: usize, result: i32) {
         let Some(mut flight) = self.flights.get_mut(slot).and_then(Option::take) else { return };
         match flight.progress(result) {
-            Progress::Again => self.fly(slot, flight),
-            Progress::Over(result) => {
+            FlightProgress::Again => self.fly(slot, flight),
+            FlightProgress::Over(result) => {
                 self.free.push(slot);
                 self.land(flight, result);
             }
@@ -253,7 +253,7 @@ impl Ring {
     /// Ends a flight: moves what the kernel has left.
     fn land(&mut self, mut flight: Flight, result: Result<()>) {
         if let Some(copy) = flight.copy.take() {
-            if flight.direction == Direction::Read {
+            if flight.direction == FlightDirection::Read {
                 flight.buf[..flight.moved].copy_from_slice(&copy[..flight.moved]);
             }
             self.copies.push(copy);
@@ -265,7 +265,7 @@ impl Ring {
 }
 
 /// The next step of a flight after the kernel's answer.
-enum Progress {
+enum FlightProgress {
     Again,
     Over(Result<()>),
 }
@@ -279,35 +279,39 @@ impl Flight {
         let len = rest.len().min(MOST_BYTES) as u32;
         let at = self.offset + self.moved as u64;
         match self.direction {
-            Direction::Read => {
+            FlightDirection::Read => {
                 opcode::Read::new(fd, rest.as_mut_ptr(), len).offset(at).rw_flags(flags).build()
             }
-            Direction::Write => {
+            FlightDirection::Write => {
                 opcode::Write::new(fd, rest.as_ptr(), len).offset(at).rw_flags(flags).build()
             }
         }
     }
 
-    fn progress(&mut self, result: i32) -> Progress {
+    fn progress(&mut self, result: i32) -> FlightProgress {
         if let Ok(moved @ 1..) = usize::try_from(result) {
             self.moved += moved;
             let way = self.device.way(self.offset, &self.buf);
             let is_whole = self.moved >= self.goal;
             // Ended within a block: only the cache can continue from there.
             let is_stuck = !self.moved.is_multiple_of(way.block_bytes);
-            return if is_whole || is_stuck { Progress::Over(Ok(())) } else { Progress::Again };
+            return if is_whole || is_stuck {
+                FlightProgress::Over(Ok(()))
+            } else {
+                FlightProgress::Again
+            };
         }
         match -result {
-            libc::EINTR | libc::EAGAIN => Progress::Again,
+            libc::EINTR | libc::EAGAIN => FlightProgress::Again,
             // The end of a file; or a way that is refused, and the device knows another one.
-            0 | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS => Progress::Over(Ok(())),
+            0 | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS => FlightProgress::Over(Ok(())),
             number => {
                 let error = io::Error::from_raw_os_error(number);
                 let what = match self.direction {
-                    Direction::Read => "cannot read",
-                    Direction::Write => "cannot write",
+                    FlightDirection::Read => "cannot read",
+                    FlightDirection::Write => "cannot write",
                 };
-                Progress::Over(Err(Error::io(what, self.device.place(), error)))
+                FlightProgress::Over(Err(Error::io(what, self.device.place(), error)))
             }
         }
     }
@@ -316,8 +320,8 @@ impl Flight {
     fn move_rest(&mut self) -> Result<()> {
         let at = self.offset.wrapping_add(self.moved as u64);
         match self.direction {
-            Direction::Read => self.device.read_at(at, &mut self.buf[self.moved..]),
-            Direction::Write => self.device.write_at(at, &self.buf[self.moved..]),
+            FlightDirection::Read => self.device.read_at(at, &mut self.buf[self.moved..]),
+            FlightDirection::Write => self.device.write_at(at, &self.buf[self.moved..]),
         }
     }
 }

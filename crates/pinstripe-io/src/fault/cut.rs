@@ -53,10 +53,10 @@ impl Power {
 pub struct CutDevice<D> {
     inner: D,
     power: Arc<Power>,
-    unsynced: Mutex<Vec<Change>>,
+    unsynced: Mutex<Vec<UnsyncedChange>>,
 }
 
-enum Change {
+enum UnsyncedChange {
     Write { offset: u64, bytes: Vec<u8> },
     Zero(Range<u64>),
     SetLen(u64),
@@ -83,29 +83,29 @@ impl<D: Device> CutDevice<D> {
         for change in self.unsynced().drain(..) {
             let fate = dice.below(4);
             match change {
-                Change::SetLen(bytes) if fate < 2 => self.inner.set_len(bytes)?,
-                Change::SetLen(_) => {}
-                Change::Write { offset, bytes } => {
+                UnsyncedChange::SetLen(bytes) if fate < 2 => self.inner.set_len(bytes)?,
+                UnsyncedChange::SetLen(_) => {}
+                UnsyncedChange::Write { offset, bytes } => {
                     for kept in sectors_kept(offset, bytes.len(), fate, &mut dice) {
                         self.inner.write_at(offset + kept.start as u64, &bytes[kept])?;
                     }
                 }
-                Change::Zero(range) if fate < 2 => zero(&self.inner, range)?,
-                Change::Zero(_) => {}
+                UnsyncedChange::Zero(range) if fate < 2 => zero(&self.inner, range)?,
+                UnsyncedChange::Zero(_) => {}
             }
         }
         self.inner.sync()
     }
 
-    fn unsynced(&self) -> MutexGuard<'_, Vec<Change>> {
+    fn unsynced(&self) -> MutexGuard<'_, Vec<UnsyncedChange>> {
         lock(&self.unsynced)
     }
 
-    fn len_with(&self, changes: &[Change]) -> Result<u64> {
-        let after = |len: u64, change: &Change| match change {
-            Change::Write { offset, bytes } => len.max(offset + bytes.len() as u64),
-            Change::Zero(_) => len,
-            Change::SetLen(bytes) => *bytes,
+    fn len_with(&self, changes: &[UnsyncedChange]) -> Result<u64> {
+        let after = |len: u64, change: &UnsyncedChange| match change {
+            UnsyncedChange::Write { offset, bytes } => len.max(offset + bytes.len() as u64),
+            UnsyncedChange::Zero(_) => len,
+            UnsyncedChange::SetLen(bytes) => *bytes,
         };
         Ok(changes.iter().fold(self.inner.len()?, after))
     }
@@ -161,17 +161,17 @@ impl<D: Device> Device for CutDevice<D> {
         self.inner.read_at(offset, &mut buf[durable])?;
         for change in changes.iter() {
             match change {
-                Change::Write { offset: start, bytes } => {
+                UnsyncedChange::Write { offset: start, bytes } => {
                     let range = *start..start + bytes.len() as u64;
                     let to = overlap(offset, buf.len(), &range);
                     let from = overlap(*start, bytes.len(), &(offset..offset + buf.len() as u64));
                     buf[to].copy_from_slice(&bytes[from]);
                 }
-                Change::Zero(range) => {
+                UnsyncedChange::Zero(range) => {
                     let gone = overlap(offset, buf.len(), range);
                     buf[gone].fill(0);
                 }
-                Change::SetLen(bytes) => {
+                UnsyncedChange::SetLen(bytes) => {
                     let gone = overlap(offset, buf.len(), &(*bytes..u64::MAX));
                     buf[gone].fill(0);
                 }
@@ -190,7 +190,7 @@ impl<D: Device> Device for CutDevice<D> {
         }
         let mut changes = self.unsynced();
         self.power.step(self.place())?;
-        changes.push(Change::Write { offset, bytes: bytes.to_vec() });
+        changes.push(UnsyncedChange::Write { offset, bytes: bytes.to_vec() });
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl<D: Device> Device for CutDevice<D> {
         }
         let mut changes = self.unsynced();
         self.power.step(self.place())?;
-        changes.push(Change::SetLen(bytes));
+        changes.push(UnsyncedChange::SetLen(bytes));
         Ok(())
     }
 
@@ -217,9 +217,9 @@ impl<D: Device> Device for CutDevice<D> {
         self.power.step(self.place())?;
         for change in changes.iter() {
             match change {
-                Change::Write { offset, bytes } => self.inner.write_at(*offset, bytes)?,
-                Change::Zero(range) => zero(&self.inner, range.clone())?,
-                Change::SetLen(bytes) => self.inner.set_len(*bytes)?,
+                UnsyncedChange::Write { offset, bytes } => self.inner.write_at(*offset, bytes)?,
+                UnsyncedChange::Zero(range) => zero(&self.inner, range.clone())?,
+                UnsyncedChange::SetLen(bytes) => self.inner.set_len(*bytes)?,
             }
         }
         self.inner.sync()?;
@@ -232,7 +232,7 @@ impl<D: Device> Device for CutDevice<D> {
         let range = range.start..range.end.min(self.len_with(&changes)?);
         self.power.step(self.place())?;
         if !range.is_empty() {
-            changes.push(Change::Zero(range));
+            changes.push(UnsyncedChange::Zero(range));
         }
         Ok(())
     }

@@ -44,11 +44,11 @@ pub struct Faults {
     /// What they are put before, for messages.
     pub place: PathBuf,
     armed: Vec<Armed>,
-    counters: [Counters; Operation::ALL.len()],
+    counters: [FaultCounters; Operation::ALL.len()],
 }
 
 #[derive(Default)]
-struct Counters {
+struct FaultCounters {
     calls: AtomicU64,
     bytes: AtomicU64,
     struck: AtomicU64,
@@ -57,10 +57,10 @@ struct Counters {
 /// A fault and how far it has come.
 struct Armed {
     fault: Fault,
-    state: Mutex<Progress>,
+    state: Mutex<FaultProgress>,
 }
 
-struct Progress {
+struct FaultProgress {
     matched: u64,
     struck: u64,
     dice: Dice,
@@ -86,7 +86,7 @@ impl Armed {
         let dice = Dice::new(fault.seed);
         Armed {
             fault,
-            state: Mutex::new(Progress { matched: 0, struck: 0, dice, busy_until: None }),
+            state: Mutex::new(FaultProgress { matched: 0, struck: 0, dice, busy_until: None }),
         }
     }
 
@@ -119,7 +119,7 @@ impl Armed {
     }
 }
 
-impl Progress {
+impl FaultProgress {
     /// Books time on a device that moves `rate` bytes per second; returns how long until done.
     fn occupy(&mut self, bytes: u64, rate: u64) -> Duration {
         let now = clock::monotonic();
@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_shared_by_all_calls() {
-        let mut progress = Progress { matched: 0, struck: 0, dice: Dice::new(0), busy_until: None };
+        let mut progress =
+            FaultProgress { matched: 0, struck: 0, dice: Dice::new(0), busy_until: None };
         let day = Duration::from_secs(24 * 3600);
         // A byte per second, so that the time this test takes does not matter.
         assert_eq!(progress.occupy(24 * 3600, 1), day);

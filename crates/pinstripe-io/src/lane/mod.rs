@@ -103,12 +103,12 @@ pub struct Traffic {
 
 /// One device being written to. Its workers end when it was dropped and all is written.
 pub struct Lane<'a> {
-    shared: Arc<Shared<'a>>,
+    shared: Arc<LaneShared<'a>>,
     engine: Engine,
     refusal: Option<Error>,
 }
 
-struct Shared<'a> {
+struct LaneShared<'a> {
     queue: Queue,
     returned: Box<dyn Fn(Returned) + Send + Sync + 'a>,
 }
@@ -116,7 +116,7 @@ struct Shared<'a> {
 /// A point in what a lane was told to write.
 pub struct Barrier<'a> {
     answer: Receiver<Result<()>>,
-    shared: Arc<Shared<'a>>,
+    shared: Arc<LaneShared<'a>>,
 }
 
 impl<'a> Lane<'a> {
@@ -132,7 +132,7 @@ impl<'a> Lane<'a> {
         'a: 'scope,
     {
         let queue = Queue::new(settings.queued);
-        let shared = Arc::new(Shared { queue, returned: Box::new(returned) });
+        let shared = Arc::new(LaneShared { queue, returned: Box::new(returned) });
         let depth = settings.depth.max(1);
         let (device, refusal): (SharedDevice, _) = match device.into() {
             LaneDevice::File(device) if is_for_the_kernel(settings.engine, &device) => {
@@ -247,7 +247,7 @@ impl Barrier<'_> {
     }
 }
 
-impl Shared<'_> {
+impl LaneShared<'_> {
     /// One of the threads that write.
     fn work(&self, device: &dyn Device) {
         let _guard = self.on_panic();
@@ -324,15 +324,15 @@ impl Shared<'_> {
 
     /// A guard that ends the lane when its thread panics, so that no caller waits for its work.
     fn on_panic(&self) -> impl Drop + '_ {
-        struct Guard<'g, 'a>(&'g Shared<'a>);
-        impl Drop for Guard<'_, '_> {
+        struct WorkerGuard<'g, 'a>(&'g LaneShared<'a>);
+        impl Drop for WorkerGuard<'_, '_> {
             fn drop(&mut self) {
                 if std::thread::panicking() {
                     self.0.fail(Error::new(Kind::Io, "a writer thread panicked"));
                 }
             }
         }
-        Guard(self)
+        WorkerGuard(self)
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) enum Patience {
 
 pub(super) struct Queue {
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Told to writers: there is room, or it has ended.
     room: Condvar,
     /// Told to workers: there is a job, or it has ended.
@@ -45,7 +45,7 @@ pub(super) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     jobs: VecDeque<Job>,
     writing: usize,
     syncing: usize,
@@ -168,12 +168,12 @@ impl Queue {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl QueueState {
     fn begin(&mut self, is_sync: bool) {
         debug_assert!(!is_sync || self.writing == 0, "a sync begins after the writes before it");
         if self.writing + self.syncing == 0 {

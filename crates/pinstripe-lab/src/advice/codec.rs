@@ -23,7 +23,7 @@ pub(super) fn advise(results: &Results) -> Option<Advice> {
 }
 
 /// A codec, and the bytes that it writes for each.
-struct Measured<'a> {
+struct MeasuredCodec<'a> {
     variant: &'a Variant,
     codec: &'a str,
     written: f64,
@@ -35,13 +35,13 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
     let settled = all.into_iter().filter(|it| is_settled(it, counting));
     let known = settled.filter_map(|variant| {
         let written = figure_of(variant, WRITTEN, counting)?;
-        Some(Measured { variant, codec: parameter(variant, "codec")?, written })
+        Some(MeasuredCodec { variant, codec: parameter(variant, "codec")?, written })
     });
-    let known: Vec<Measured<'_>> = known.collect();
+    let known: Vec<MeasuredCodec<'_>> = known.collect();
     let usual = questions::usual(&results.case, CODEC, "codec")?;
     let baseline = known.iter().find(|it| it.codec == usual).filter(|_| known.len() > 1)?;
-    let rate = |it: &Measured<'_>| median(it.variant, counting);
-    let saves = |it: &&Measured<'_>| {
+    let rate = |it: &MeasuredCodec<'_>| median(it.variant, counting);
+    let saves = |it: &&MeasuredCodec<'_>| {
         it.written < baseline.written * (1.0 - NEGLIGIBLE)
             && keeps_up(it.variant, baseline.variant, counting)
     };
@@ -67,7 +67,7 @@ fn of_group(results: &Results, group: &str) -> Option<Advice> {
 }
 
 /// Whether a codec is shown to be no better than the baseline.
-fn is_no_better(it: &Measured<'_>, baseline: &Measured<'_>, counting: Counting) -> bool {
+fn is_no_better(it: &MeasuredCodec<'_>, baseline: &MeasuredCodec<'_>, counting: Counting) -> bool {
     let (less, more) = (1.0 - NEGLIGIBLE, 1.0 + NEGLIGIBLE);
     let saves_room = it.written < baseline.written * less;
     let writes_more = it.written > baseline.written * more;
@@ -80,11 +80,12 @@ fn is_no_better(it: &Measured<'_>, baseline: &Measured<'_>, counting: Counting) 
 
 fn evidence(
     results: &Results,
-    chosen: &Measured<'_>,
-    known: &[Measured<'_>],
+    chosen: &MeasuredCodec<'_>,
+    known: &[MeasuredCodec<'_>],
     counting: Counting,
 ) -> String {
-    let speed = |it: &Measured<'_>| counting.paired(it.variant, chosen.variant).map(|it| it.speed);
+    let speed =
+        |it: &MeasuredCodec<'_>| counting.paired(it.variant, chosen.variant).map(|it| it.speed);
     let others = known.iter().filter(|it| it.codec != chosen.codec);
     let others: Vec<String> = others
         .filter_map(|it| Some(format!("{} {:.2}, {:.2}", it.codec, speed(it)?, it.written)))

@@ -18,7 +18,7 @@ const OWN: [(&str, &str); 2] = [("recorder", "buffered"), ("recorder-direct", "d
 const NEEDED: &str = "ring_needed_kib";
 
 /// A way of writing, and what its streams needed at most.
-struct Need<'a> {
+struct RingNeed<'a> {
     variant: &'a Variant,
     policy: &'a str,
     ring_kib: f64,
@@ -42,7 +42,7 @@ pub(super) fn advise(results: &Results) -> Vec<Advice> {
     };
     let asked: Vec<&Variant> = results.variants.iter().filter(is_asked).collect();
     let settled = asked.into_iter().filter(|it| is_settled(it, Counting::Quiet));
-    let needs: Vec<Need<'_>> = settled.filter_map(need).collect();
+    let needs: Vec<RingNeed<'_>> = settled.filter_map(need).collect();
     let sound = needs.iter().filter(|it| it.overruns == 0.0);
     let Some(chosen) = sound.min_by(|a, b| a.ring_kib.total_cmp(&b.ring_kib)) else {
         return Vec::new();
@@ -93,16 +93,16 @@ fn is_own(policy: &str) -> bool {
 }
 
 /// Whether a policy needed no larger ring than another one in any round.
-fn needs_no_more(one: &Need<'_>, other: &Need<'_>) -> bool {
+fn needs_no_more(one: &RingNeed<'_>, other: &RingNeed<'_>) -> bool {
     let needed = |run: &Run| run.measured.figures.get(NEEDED).copied();
     let both = |a, b| Some((needed(a)?, needed(b)?));
     let rounds = Counting::Quiet.in_rounds(one.variant, other.variant, both);
     rounds.len() >= PAIRS_TO_JUDGE && rounds.iter().all(|(own, theirs)| own <= theirs)
 }
 
-fn need(variant: &Variant) -> Option<Need<'_>> {
+fn need(variant: &Variant) -> Option<RingNeed<'_>> {
     let worst = |name: &str| figures_of(variant, name, Counting::Quiet).reduce(f64::max);
-    Some(Need {
+    Some(RingNeed {
         variant,
         policy: parameter(variant, "policy")?,
         ring_kib: worst(NEEDED)?,
@@ -112,7 +112,7 @@ fn need(variant: &Variant) -> Option<Need<'_>> {
     })
 }
 
-fn of_other(need: &Need<'_>) -> String {
+fn of_other(need: &RingNeed<'_>) -> String {
     match need.overruns {
         0.0 => format!("{}: {} KiB", need.policy, need.ring_kib),
         lost => format!("{}: {} KiB, overruns: {lost}", need.policy, need.ring_kib),

@@ -50,7 +50,7 @@ pub fn merged(metric: &Metric, parts: Vec<Part>, names: &[String], doubt_s: f64)
             measured.latency.entry(kind.clone()).or_default().merge(times);
         }
     }
-    let span = Span::of(&runs);
+    let span = WorkSpan::of(&runs);
     let seconds = span.last_done_s;
     let bytes = measured.read_bytes.saturating_add(measured.written_bytes);
     if bytes > 0 && seconds > 0.0 {
@@ -85,21 +85,21 @@ pub fn merged(metric: &Metric, parts: Vec<Part>, names: &[String], doubt_s: f64)
 }
 
 /// When the machines were running, from the first beginning on.
-struct Span {
+struct WorkSpan {
     began_apart_s: f64,
     first_done_s: f64,
     last_done_s: f64,
     shortest_s: f64,
 }
 
-impl Span {
-    fn of(runs: &[(&Part, &Run)]) -> Span {
+impl WorkSpan {
+    fn of(runs: &[(&Part, &Run)]) -> WorkSpan {
         let least = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::min).unwrap_or(0.0);
         let most = |values: &mut dyn Iterator<Item = f64>| values.reduce(f64::max).unwrap_or(0.0);
         let mut began = runs.iter().map(|(part, _)| part.began_s);
         let first = least(&mut began.clone());
         let mut done = runs.iter().map(|(part, run)| part.began_s + run.seconds - first);
-        Span {
+        WorkSpan {
             began_apart_s: most(&mut began) - first,
             first_done_s: least(&mut done.clone()),
             last_done_s: most(&mut done),
@@ -108,7 +108,7 @@ impl Span {
     }
 }
 
-fn disturbances(parts: &[Part], span: &Span, names: &[String]) -> Vec<Disturbance> {
+fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Disturbance> {
     let name = |part: &Part| names.get(part.host).map_or("?", |it| it.as_str());
     // Missing machines come first, because they decide the outcome.
     let mut ordered: Vec<&Part> = parts.iter().collect();

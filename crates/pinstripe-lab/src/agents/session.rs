@@ -46,11 +46,11 @@ pub(crate) struct AgentSession<'a> {
     /// Ends the work in progress.
     stop: &'a Stop,
     live: Arc<Live>,
-    work: Option<Work>,
+    work: Option<PlannedCase>,
 }
 
 /// A case that was planned.
-struct Work {
+struct PlannedCase {
     plan: Box<dyn Plan>,
     station: run::Station,
     is_prepared: bool,
@@ -155,7 +155,7 @@ impl AgentSession<'_> {
             notes: plan.notes(),
         };
         let station = run::Station::new(plan.as_ref(), &effort);
-        self.work = Some(Work { plan, station, is_prepared: false, ready: None, ran: None });
+        self.work = Some(PlannedCase { plan, station, is_prepared: false, ready: None, ran: None });
         Ok(planned)
     }
 

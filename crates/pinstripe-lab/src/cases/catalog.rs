@@ -81,7 +81,7 @@ const ROWS_MIN: u64 = STREAMS as u64 * 100;
 const ROW_BYTES: u64 = 600;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum CatalogWay {
     Writers(usize),
     View,
 }
@@ -95,11 +95,12 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if rows < ROWS_MIN {
         return Err(Error::new(Kind::Usage, "too few rows").expected(ROWS_MIN, rows));
     }
-    let mut ways: Vec<Way> = writers.into_iter().map(|it| Way::Writers(it as usize)).collect();
+    let mut ways: Vec<CatalogWay> =
+        writers.into_iter().map(|it| CatalogWay::Writers(it as usize)).collect();
     if !values.has("no-view") {
-        ways.push(Way::View);
+        ways.push(CatalogWay::View);
     }
-    Ok(Box::new(Catalog {
+    Ok(Box::new(CatalogCase {
         parameters: shared::parameters(OPTIONS, values),
         dir: shared::one_directory(setting)?,
         folder: None,
@@ -111,11 +112,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-struct Catalog {
+struct CatalogCase {
     parameters: Vec<Parameter>,
     dir: PathBuf,
     folder: Option<Folder>,
-    ways: Vec<Way>,
+    ways: Vec<CatalogWay>,
     rows: u64,
     seed: u64,
     workload: Option<Workload>,
@@ -123,7 +124,7 @@ struct Catalog {
     store: Option<Store>,
 }
 
-impl Catalog {
+impl CatalogCase {
     fn path(&self, name: &str) -> PathBuf {
         let folder = self.folder.as_ref().expect("the folder was made before the first run");
         folder.path(name)
@@ -178,19 +179,19 @@ impl Catalog {
     }
 }
 
-impl Plan for Catalog {
+impl Plan for CatalogCase {
     fn parameters(&self) -> Vec<Parameter> {
         self.parameters.clone()
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |way: &Way| {
+        let spec = |way: &CatalogWay| {
             let (name, group, about) = match way {
-                Way::Writers(1) => ("1 writer".to_owned(), "streams", "all streams in turn"),
-                Way::Writers(writers) => {
+                CatalogWay::Writers(1) => ("1 writer".to_owned(), "streams", "all streams in turn"),
+                CatalogWay::Writers(writers) => {
                     (format!("{writers} writers"), "streams", "streams at once")
                 }
-                Way::View => ("view".to_owned(), "view", "the SQL view, rebuilt"),
+                CatalogWay::View => ("view".to_owned(), "view", "the SQL view, rebuilt"),
             };
             let (group, about) = (group.to_owned(), about.to_owned());
             let parameters = vec![Parameter::new("what", &name)];
@@ -223,7 +224,7 @@ impl Plan for Catalog {
     }
 
     fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
-        let is_filled = matches!(self.ways[variant.0], Way::View);
+        let is_filled = matches!(self.ways[variant.0], CatalogWay::View);
         self.store = None;
         let store = catalog::new_store(&self.path("store"))?;
         if is_filled {
@@ -238,8 +239,8 @@ impl Plan for Catalog {
 
     fn run(&mut self, variant: VariantNo, _: u64, live: &Live) -> Result<Outcome> {
         match self.ways[variant.0] {
-            Way::Writers(writers) => self.write(writers, live),
-            Way::View => self.view(live),
+            CatalogWay::Writers(writers) => self.write(writers, live),
+            CatalogWay::View => self.view(live),
         }
     }
 

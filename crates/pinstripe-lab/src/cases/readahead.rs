@@ -63,72 +63,77 @@ const MEMORY_RECORDS: u64 = 80;
 
 /// The source of read-ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum ReadAheadSource {
     /// The kernel as it is set.
     Kernel,
     /// The kernel, set to this window.
-    SetKernel(Window),
+    SetKernel(ReadAheadWindow),
     /// This program, by advice.
-    Advice(Window),
+    Advice(ReadAheadWindow),
     /// The read-ahead of overlays.
     Overlay,
     /// The same of mounts, on a backup.
     Store,
 }
 
-impl Way {
+impl ReadAheadSource {
     fn word(&self) -> String {
         match self {
-            Way::Kernel => "kernel".to_owned(),
-            Way::SetKernel(window) => format!("kernel {}", window.word),
-            Way::Advice(window) => window.word.clone(),
-            Way::Overlay => "overlay".to_owned(),
-            Way::Store => "store".to_owned(),
+            ReadAheadSource::Kernel => "kernel".to_owned(),
+            ReadAheadSource::SetKernel(window) => format!("kernel {}", window.word),
+            ReadAheadSource::Advice(window) => window.word.clone(),
+            ReadAheadSource::Overlay => "overlay".to_owned(),
+            ReadAheadSource::Store => "store".to_owned(),
         }
     }
 
     /// The advised window; `None` leaves it to the kernel, as an overlay does below itself.
     fn advised(&self) -> Option<u64> {
         match self {
-            Way::Advice(window) => Some(window.bytes),
-            Way::Kernel | Way::SetKernel(_) | Way::Overlay | Way::Store => None,
+            ReadAheadSource::Advice(window) => Some(window.bytes),
+            ReadAheadSource::Kernel
+            | ReadAheadSource::SetKernel(_)
+            | ReadAheadSource::Overlay
+            | ReadAheadSource::Store => None,
         }
     }
 }
 
 /// A window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Window {
+struct ReadAheadWindow {
     /// As it was typed.
     word: String,
     bytes: u64,
 }
 
-impl Window {
+impl ReadAheadWindow {
     /// None for `kernel`, which stays as it is set.
-    fn parse(word: &str) -> Result<Option<Window>> {
+    fn parse(word: &str) -> Result<Option<ReadAheadWindow>> {
         if word == "kernel" {
             return Ok(None);
         }
-        Ok(Some(Window { word: word.to_owned(), bytes: parse_size(word)? }))
+        Ok(Some(ReadAheadWindow { word: word.to_owned(), bytes: parse_size(word)? }))
     }
 }
 
 /// The requested ways, each once.
-fn ways(values: &Values) -> Result<Vec<Way>> {
-    let windows: Vec<Option<Window>> =
-        values.words("windows").into_iter().map(Window::parse).collect::<Result<_>>()?;
-    let each = |way: fn(Window) -> Way| -> Vec<Way> {
-        windows.iter().cloned().map(|it| it.map_or(Way::Kernel, way)).collect()
+fn ways(values: &Values) -> Result<Vec<ReadAheadSource>> {
+    let windows: Vec<Option<ReadAheadWindow>> =
+        values.words("windows").into_iter().map(ReadAheadWindow::parse).collect::<Result<_>>()?;
+    let each = |way: fn(ReadAheadWindow) -> ReadAheadSource| -> Vec<ReadAheadSource> {
+        windows.iter().cloned().map(|it| it.map_or(ReadAheadSource::Kernel, way)).collect()
     };
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<ReadAheadSource> = Vec::new();
     for word in values.words("through") {
         let of_word = match word {
-            "none" => vec![Way::Advice(Window { word: "0".to_owned(), bytes: 0 })],
-            "overlay" => vec![Way::Overlay],
-            "store" => vec![Way::Store],
-            "kernel" => each(Way::SetKernel),
-            _ => each(Way::Advice),
+            "none" => {
+                vec![ReadAheadSource::Advice(ReadAheadWindow { word: "0".to_owned(), bytes: 0 })]
+            }
+            "overlay" => vec![ReadAheadSource::Overlay],
+            "store" => vec![ReadAheadSource::Store],
+            "kernel" => each(ReadAheadSource::SetKernel),
+            _ => each(ReadAheadSource::Advice),
         };
         for way in of_word {
             if !ways.contains(&way) {
@@ -155,7 +160,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let ceph = pool(values)?;
     let mut ways = ways(values)?;
     if ceph.is_some() {
-        ways.retain(|way| *way == Way::Overlay || way.advised().is_some());
+        ways.retain(|way| *way == ReadAheadSource::Overlay || way.advised().is_some());
     }
     let clients = values.counts("clients");
     let record_bytes = values.size("record-size");
@@ -164,7 +169,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         return Err(Error::new(Kind::Usage, "there is nothing to read")
             .advice("increase --file-size, --windows or --clients, or reduce --record-size"));
     }
-    Ok(Box::new(ReadAhead {
+    Ok(Box::new(ReadAheadCase {
         parameters: shared::parameters(OPTIONS, values),
         dir: shared::one_directory(setting)?,
         folder: None,
@@ -184,12 +189,12 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-struct ReadAhead {
+struct ReadAheadCase {
     parameters: Vec<Parameter>,
     dir: PathBuf,
     folder: Option<Folder>,
     /// Clients of each variant, and what reads ahead.
-    ways: Vec<(u64, Way)>,
+    ways: Vec<(u64, ReadAheadSource)>,
     file_bytes: u64,
     record_bytes: usize,
     drops_cache: bool,
@@ -204,7 +209,7 @@ struct ReadAhead {
     knob: Option<Knob>,
 }
 
-impl ReadAhead {
+impl ReadAheadCase {
     /// As many clients as there are at most.
     fn clients(&self) -> u64 {
         self.ways.iter().map(|(clients, _)| *clients).max().unwrap_or(0)
@@ -213,16 +218,16 @@ impl ReadAhead {
     /// Bytes that files take.
     fn needed(&self) -> u64 {
         let bytes = self.clients() * self.file_bytes;
-        let is_stored = self.ways.iter().any(|(_, way)| *way == Way::Store);
+        let is_stored = self.ways.iter().any(|(_, way)| *way == ReadAheadSource::Store);
         bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
     }
 
     /// The files of this many clients through read-ahead without any history; empty if they are
     /// read directly.
-    fn ahead(&self, clients: usize, way: &Way) -> Result<Vec<Area>> {
+    fn ahead(&self, clients: usize, way: &ReadAheadSource) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
-            (Way::Overlay, _) => ReadThrough::Overlay,
-            (Way::Store, Some(stored)) => ReadThrough::Store(stored),
+            (ReadAheadSource::Overlay, _) => ReadThrough::Overlay,
+            (ReadAheadSource::Store, Some(stored)) => ReadThrough::Store(stored),
             _ => return Ok(Vec::new()),
         };
         read_through(through, &self.areas[..clients], (self.record_bytes, self.file_bytes))
@@ -230,10 +235,10 @@ impl ReadAhead {
 
     /// Whether the kernel's window is to be set.
     fn sets_kernel(&self) -> bool {
-        self.ways.iter().any(|(_, way)| matches!(way, Way::SetKernel(_)))
+        self.ways.iter().any(|(_, way)| matches!(way, ReadAheadSource::SetKernel(_)))
     }
 
-    fn job(&self, way: &Way) -> Job {
+    fn job(&self, way: &ReadAheadSource) -> Job {
         let pattern = Pattern {
             order: Order::Sequential,
             direction: Direction::Read,
@@ -254,13 +259,13 @@ impl ReadAhead {
     }
 }
 
-impl Plan for ReadAhead {
+impl Plan for ReadAheadCase {
     fn parameters(&self) -> Vec<Parameter> {
         self.parameters.clone()
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |(clients, way): &(u64, Way)| {
+        let spec = |(clients, way): &(u64, ReadAheadSource)| {
             let window = way.word();
             let group =
                 if *clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
@@ -319,7 +324,7 @@ impl Plan for ReadAhead {
             let (paths, policy) = ([path.clone()], Policy::Buffered);
             self.areas.push(Area::make(&paths, self.file_bytes, Content::Noise, policy, live)?);
         }
-        if self.ways.iter().any(|(_, way)| *way == Way::Store) {
+        if self.ways.iter().any(|(_, way)| *way == ReadAheadSource::Store) {
             let memory = clients * MEMORY_RECORDS * self.record_bytes as u64;
             let made = stored::back_up(folder, &files, memory, &fault::Plan::default(), live)?;
             self.stored = Some(made);
@@ -333,7 +338,9 @@ impl Plan for ReadAhead {
         let (clients, way) = &self.ways[variant.0];
         if let Some(knob) = &self.knob {
             match way {
-                Way::SetKernel(window) => knob.set(&(window.bytes >> 10).to_string())?,
+                ReadAheadSource::SetKernel(window) => {
+                    knob.set(&(window.bytes >> 10).to_string())?
+                }
                 _ => knob.set(&knob.found)?,
             }
         }

@@ -61,7 +61,7 @@ const MEMORY_RECORDS: u64 = 80;
 
 /// The source of knowledge about the next records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum StrideSource {
     /// The program, for this many records ahead.
     Advised(u64),
     /// The read-ahead of overlays.
@@ -70,25 +70,25 @@ enum Way {
     Store,
 }
 
-impl Way {
+impl StrideSource {
     fn word(self) -> String {
         match self {
-            Way::Advised(ahead) => ahead.to_string(),
-            Way::Overlay => "overlay".to_owned(),
-            Way::Store => "store".to_owned(),
+            StrideSource::Advised(ahead) => ahead.to_string(),
+            StrideSource::Overlay => "overlay".to_owned(),
+            StrideSource::Store => "store".to_owned(),
         }
     }
 }
 
 /// The requested ways, each once.
-fn ways(values: &Values) -> Vec<Way> {
+fn ways(values: &Values) -> Vec<StrideSource> {
     let mut ways = Vec::new();
     for word in values.words("through") {
         match word {
-            "none" => ways.push(Way::Advised(0)),
-            "overlay" => ways.push(Way::Overlay),
-            "store" => ways.push(Way::Store),
-            _ => ways.extend(values.counts("ahead").into_iter().map(Way::Advised)),
+            "none" => ways.push(StrideSource::Advised(0)),
+            "overlay" => ways.push(StrideSource::Overlay),
+            "store" => ways.push(StrideSource::Store),
+            _ => ways.extend(values.counts("ahead").into_iter().map(StrideSource::Advised)),
         }
     }
     let mut once = Vec::new();
@@ -131,7 +131,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         return Err(Error::new(Kind::Usage, "each client reads a file of its own")
             .advice("use one client or more, and --device with only one client"));
     }
-    if ways.contains(&Way::Store) && (setting.device.is_some() || ceph.is_some()) {
+    if ways.contains(&StrideSource::Store) && (setting.device.is_some() || ceph.is_some()) {
         return Err(Error::new(Kind::Usage, "--through store needs a directory for the backup")
             .advice("leave out --device and --engine, or leave out 'store' in --through"));
     }
@@ -164,7 +164,7 @@ struct Stride {
     /// The bytes of each client.
     bytes: u64,
     /// The number of clients of each variant, and the source of knowledge about their next records.
-    ways: Vec<(u64, Way)>,
+    ways: Vec<(u64, StrideSource)>,
     ceph: Option<CephPool>,
     /// The layer in front of the file that makes its reads slow.
     delay: Option<fault::Plan>,
@@ -179,7 +179,7 @@ struct Stride {
 }
 
 impl Stride {
-    fn job(&self, way: Way) -> Job {
+    fn job(&self, way: StrideSource) -> Job {
         let pattern = Pattern {
             order: Order::Strided(self.stride),
             direction: Direction::Read,
@@ -192,12 +192,12 @@ impl Stride {
             ..Job::new(pattern)
         };
         match way {
-            Way::Overlay | Way::Store => job,
-            Way::Advised(ahead) if self.delay.is_none() && self.ceph.is_none() => {
+            StrideSource::Overlay | StrideSource::Store => job,
+            StrideSource::Advised(ahead) if self.delay.is_none() && self.ceph.is_none() => {
                 Job { ahead, ..job }
             }
             // No kernel takes advice there.
-            Way::Advised(ahead) => Job { threads: ahead as usize + 1, ..job },
+            StrideSource::Advised(ahead) => Job { threads: ahead as usize + 1, ..job },
         }
     }
 
@@ -207,7 +207,7 @@ impl Stride {
     }
 
     fn has_store(&self) -> bool {
-        self.ways.iter().any(|(_, way)| *way == Way::Store)
+        self.ways.iter().any(|(_, way)| *way == StrideSource::Store)
     }
 
     /// Bytes that files take.
@@ -249,10 +249,10 @@ impl Stride {
 
     /// The areas of this many clients, through read-ahead without any history; empty if they are
     /// read directly.
-    fn ahead(&self, clients: usize, way: Way) -> Result<Vec<Area>> {
+    fn ahead(&self, clients: usize, way: StrideSource) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
-            (Way::Overlay, _) => ReadThrough::Overlay,
-            (Way::Store, Some(stored)) => ReadThrough::Store(stored),
+            (StrideSource::Overlay, _) => ReadThrough::Overlay,
+            (StrideSource::Store, Some(stored)) => ReadThrough::Store(stored),
             _ => return Ok(Vec::new()),
         };
         read_through(through, &self.areas[..clients], (self.record_bytes, self.bytes))
@@ -266,13 +266,17 @@ impl Plan for Stride {
 
     fn variants(&self) -> Vec<VariantSpec> {
         let is_one = self.ways.iter().all(|(clients, _)| *clients == 1);
-        let spec = |(clients, way): &(u64, Way)| {
+        let spec = |(clients, way): &(u64, StrideSource)| {
             let (name, about) = match way {
-                Way::Advised(ahead) => (format!("{ahead} ahead"), format!("{ahead} advised ahead")),
-                Way::Overlay => {
+                StrideSource::Advised(ahead) => {
+                    (format!("{ahead} ahead"), format!("{ahead} advised ahead"))
+                }
+                StrideSource::Overlay => {
                     ("overlay".to_owned(), "found by the overlay's read-ahead".to_owned())
                 }
-                Way::Store => ("store".to_owned(), "found by the mount's, of a backup".to_owned()),
+                StrideSource::Store => {
+                    ("store".to_owned(), "found by the mount's, of a backup".to_owned())
+                }
             };
             let group = match clients {
                 1 => "1 client".to_owned(),

@@ -77,7 +77,7 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 /// The program that walks, and its threads.
-type Way = (&'static str, usize);
+type WalkProgram = (&'static str, usize);
 
 /// Another walker: its name, its threads, and its walk, which answers how many entries it saw.
 pub type OtherWalker = (&'static str, usize, fn(&Path) -> Result<u64>);
@@ -104,7 +104,7 @@ pub fn beside(
         return Err(Error::new(Kind::Usage, "a walker has at least one thread"));
     }
     let known = |name: &str| WALKERS.iter().find(|it| **it == name).copied();
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<WalkProgram> = Vec::new();
     for walker in values.words("walkers").into_iter().filter_map(known) {
         match walker {
             "walker" => ways.extend(threads.iter().map(|&it| (walker, it as usize))),
@@ -115,7 +115,7 @@ pub fn beside(
     ways.extend(others.iter().map(|(name, threads, _)| (*name, *threads)));
     let tree = values.text("tree").map(PathBuf::from);
     let dir = if tree.is_none() { Some(shared::one_directory(setting)?) } else { None };
-    Ok(Box::new(Walk {
+    Ok(Box::new(WalkCase {
         parameters: shared::parameters(OPTIONS, values),
         dir,
         tree,
@@ -127,33 +127,33 @@ pub fn beside(
     }))
 }
 
-struct Walk {
+struct WalkCase {
     parameters: Vec<Parameter>,
     /// The place where a tree is made; `None` if an existing tree is used.
     dir: Option<PathBuf>,
     tree: Option<PathBuf>,
     directories: u64,
     folder: Option<Folder>,
-    ways: Vec<Way>,
+    ways: Vec<WalkProgram>,
     others: &'static [OtherWalker],
     /// The entries that every walker must see.
     entries: u64,
 }
 
-impl Walk {
+impl WalkCase {
     fn tree(&self) -> PathBuf {
         let made = || self.folder.as_ref().map(|it| it.path("tree"));
         self.tree.clone().or_else(made).expect("a tree was named or made before the first run")
     }
 }
 
-impl Plan for Walk {
+impl Plan for WalkCase {
     fn parameters(&self) -> Vec<Parameter> {
         self.parameters.clone()
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |(walker, threads): &Way| VariantSpec {
+        let spec = |(walker, threads): &WalkProgram| VariantSpec {
             name: match *walker {
                 "walker" => format!("walker, {threads}"),
                 other => other.to_owned(),

@@ -91,12 +91,12 @@ impl Zipf {
 
 /// Byte strings end to end.
 #[derive(Default)]
-struct Pool {
+struct StringPool {
     bytes: Vec<u8>,
     ends: Vec<u32>,
 }
 
-impl Pool {
+impl StringPool {
     fn push(&mut self, text: &[u8]) -> u32 {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len() as u32);
@@ -111,7 +111,7 @@ impl Pool {
 }
 
 /// One file: a name in a directory.
-struct Row {
+struct FileRow {
     directory: u32,
     object: u32,
     mtime: u32,
@@ -121,8 +121,8 @@ struct Row {
 pub struct RowStream {
     /// The machine it belongs to.
     pub node: usize,
-    directories: Pool,
-    rows: Vec<Row>,
+    directories: StringPool,
+    rows: Vec<FileRow>,
 }
 
 impl RowStream {
@@ -134,7 +134,7 @@ impl RowStream {
 
 /// All of it, in memory.
 pub struct Workload {
-    names: Pool,
+    names: StringPool,
     sizes: Vec<u64>,
     ids: Vec<ChunkId>,
     /// The file systems.
@@ -217,9 +217,13 @@ fn set_content(content: &mut Content, id: ChunkId, size: u64) {
     }
 }
 
-fn objects_of(count: usize, seed: u64, random: &mut Random) -> (Pool, Vec<u64>, Vec<ChunkId>) {
+fn objects_of(
+    count: usize,
+    seed: u64,
+    random: &mut Random,
+) -> (StringPool, Vec<u64>, Vec<ChunkId>) {
     let endings = Zipf::new(ENDINGS.len(), 0.7, 0.0);
-    let mut words = Pool::default();
+    let mut words = StringPool::default();
     let mut name = Vec::new();
     let common = (count / 8).max(100);
     for _ in 0..common {
@@ -230,7 +234,7 @@ fn objects_of(count: usize, seed: u64, random: &mut Random) -> (Pool, Vec<u64>, 
         words.push(&name);
     }
     let usual = Zipf::new(common, 1.0, 0.0);
-    let mut names = Pool::default();
+    let mut names = StringPool::default();
     let (mut sizes, mut ids) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for number in 0..count {
         name.clear();
@@ -250,10 +254,10 @@ fn objects_of(count: usize, seed: u64, random: &mut Random) -> (Pool, Vec<u64>, 
 }
 
 /// Directory by directory, then in path order.
-fn stream(number: usize, objects: &[u32], names: &Pool, random: &mut Random) -> RowStream {
+fn stream(number: usize, objects: &[u32], names: &StringPool, random: &mut Random) -> RowStream {
     let mut stream = RowStream {
         node: number % NODES,
-        directories: Pool::default(),
+        directories: StringPool::default(),
         rows: Vec::with_capacity(objects.len()),
     };
     let top = format!("srv{:02}", number % NODES).into_bytes();
@@ -290,7 +294,7 @@ fn add_directory(
     stream: &mut RowStream,
     path: &[u8],
     objects: &[u32],
-    names: &Pool,
+    names: &StringPool,
     random: &mut Random,
 ) {
     let mut places = vec![stream.directories.push(path)];
@@ -304,11 +308,11 @@ fn add_directory(
             places.push(stream.directories.push(&below));
         }
         let mtime = random.below(SPAN_SECONDS) as u32;
-        stream.rows.push(Row { directory: places[copy], object, mtime });
+        stream.rows.push(FileRow { directory: places[copy], object, mtime });
     }
 }
 
-fn sort(stream: &mut RowStream, names: &Pool) {
+fn sort(stream: &mut RowStream, names: &StringPool) {
     let mut keys = Pool64::default();
     for row in &stream.rows {
         keys.push(stream.directories.get(row.directory), names.get(row.object));
@@ -316,8 +320,8 @@ fn sort(stream: &mut RowStream, names: &Pool) {
     let mut order: Vec<u32> = (0..stream.rows.len() as u32).collect();
     order.sort_unstable_by(|left, right| keys.get(*left).cmp(keys.get(*right)));
     let rows = order.iter().map(|at| {
-        let Row { directory, object, mtime } = stream.rows[*at as usize];
-        Row { directory, object, mtime }
+        let FileRow { directory, object, mtime } = stream.rows[*at as usize];
+        FileRow { directory, object, mtime }
     });
     stream.rows = rows.collect();
 }

@@ -128,7 +128,7 @@ impl Guard {
 
     /// The disturbances between two readings in which the machine should have been idle.
     fn judge_idle(&self, before: &Reading, after: &Reading) -> Vec<Disturbance> {
-        let mut found = Findings::default();
+        let mut found = GuardFindings::default();
         let limits = &self.limits;
         found.share(limits.idle_cpu, after.busy_since(before), "busy", |it| {
             format!("before the run, other programs used {it} of the processors")
@@ -147,7 +147,7 @@ impl Guard {
     /// The disturbances of a run between two readings. `own` is the share that the run itself
     /// caused.
     pub fn judge(&self, before: &Reading, after: &Reading, own: OwnUsage) -> Vec<Disturbance> {
-        let mut found = Findings::default();
+        let mut found = GuardFindings::default();
         let limits = &self.limits;
         let all_s = after.cpu_seconds_since(before);
         let others = after.busy_since(before).zip(all_s).map(|(busy, all)| busy - own.cpu_s / all);
@@ -171,7 +171,13 @@ impl Guard {
         found.0
     }
 
-    fn judge_disk(&self, before: &Reading, after: &Reading, own: OwnUsage, found: &mut Findings) {
+    fn judge_disk(
+        &self,
+        before: &Reading,
+        after: &Reading,
+        own: OwnUsage,
+        found: &mut GuardFindings,
+    ) {
         let Some(moved) = after.transfer_since(before) else { return };
         let seconds = after.seconds_since(before).max(LEAST_SECONDS);
         let free = (self.limits.free_io as f64 * seconds) as u64;
@@ -192,9 +198,9 @@ impl Guard {
 }
 
 #[derive(Default)]
-struct Findings(Vec<Disturbance>);
+struct GuardFindings(Vec<Disturbance>);
 
-impl Findings {
+impl GuardFindings {
     fn share(
         &mut self,
         limit: f64,

@@ -17,25 +17,25 @@ const OBJECT: u64 = 0;
 
 /// Reads ahead of a device's readers.
 pub(crate) struct AheadDevice {
-    runner: Runner<Units>,
+    runner: Runner<AheadUnits>,
     readers: Readers,
     bounds: Bounds,
 }
 
-struct Units {
+struct AheadUnits {
     device: SharedDevice,
     unit_bytes: u64,
     bytes: u64,
 }
 
-impl Units {
+impl AheadUnits {
     fn range(&self, unit: u64) -> Range<u64> {
         let start = unit * self.unit_bytes;
         start..(start + self.unit_bytes).min(self.bytes)
     }
 }
 
-impl FetchSource for Units {
+impl FetchSource for AheadUnits {
     type Key = u64;
     type Unit = Vec<u8>;
 
@@ -56,7 +56,7 @@ impl AheadDevice {
         let bytes = device.len()?;
         let total = u64::from(WINDOW) * unit_bytes;
         let bounds = Bounds { object: bytes, record: unit_bytes, window: WINDOW, total };
-        let units = Units { device, unit_bytes, bytes };
+        let units = AheadUnits { device, unit_bytes, bytes };
         let runner = Runner::new(units, UNITS * unit_bytes, WINDOW as usize);
         Ok(AheadDevice { runner, readers: Readers::default(), bounds })
     }

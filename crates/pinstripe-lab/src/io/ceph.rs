@@ -21,7 +21,7 @@ const REMOVERS: usize = 16;
 const ALIGN_BYTES: u32 = 1;
 
 /// An operation on an object: its name, the offset in it, and the part of the caller's range.
-type Act<'a> = &'a mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>;
+type ObjectOperation<'a> = &'a mut dyn FnMut(&str, u64, Range<usize>) -> Result<()>;
 
 /// Equal objects, one behind the other. They are removed when it is dropped.
 pub(crate) struct CephDevice {
@@ -61,7 +61,7 @@ impl CephDevice {
     }
 
     /// Calls `act` for each object in a range, with the offset in it and the part of the range.
-    fn each(&self, offset: u64, length: usize, act: Act<'_>) -> Result<()> {
+    fn each(&self, offset: u64, length: usize, act: ObjectOperation<'_>) -> Result<()> {
         let mut done = 0;
         while done < length {
             let at = offset + done as u64;

@@ -50,7 +50,7 @@ pub fn replay(
 ) -> Result<Replay> {
     let began = Instant::now();
     let parts = at_once(clients, |number| {
-        Client::new(load, base.join(format!("client{number}")), number as u64)?
+        MixClient::new(load, base.join(format!("client{number}")), number as u64)?
             .replay(began, time, live)
     });
     let mut replayed =
@@ -67,14 +67,14 @@ pub fn replay(
     Ok(replayed)
 }
 
-struct Client<'a> {
+struct MixClient<'a> {
     load: &'a [LoadOperation],
     base: PathBuf,
     open: HashMap<u32, File>,
     buffer: Vec<u8>,
 }
 
-impl<'a> Client<'a> {
+impl<'a> MixClient<'a> {
     fn new(load: &'a [LoadOperation], base: PathBuf, seed: u64) -> Result<Self> {
         fs::create_dir_all(&base).map_err(|error| Error::io("cannot make", &base, error))?;
         let bytes = |it: &LoadOperation| match it.act {
@@ -83,7 +83,7 @@ impl<'a> Client<'a> {
         };
         let mut buffer = vec![0; load.iter().map(bytes).max().unwrap_or(0)];
         Content::Noise.fill(&mut buffer, seed);
-        Ok(Client { load, base, open: HashMap::new(), buffer })
+        Ok(MixClient { load, base, open: HashMap::new(), buffer })
     }
 
     fn replay(&mut self, began: Instant, time: Duration, live: &Live) -> Result<Replay> {

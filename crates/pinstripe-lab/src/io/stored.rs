@@ -57,7 +57,7 @@ impl StoredFiles {
         let device = |path: &PathBuf| -> Result<SharedDevice> {
             let Node { inode, size, .. } = find_below(&tree, top, path.as_os_str().as_bytes())?;
             let tree = Arc::clone(&tree);
-            Ok(Arc::new(StoredFile { tree, inode, bytes: size, place: path.clone() }))
+            Ok(Arc::new(SnapshotDevice { tree, inode, bytes: size, place: path.clone() }))
         };
         paths.iter().map(device).collect()
     }
@@ -108,14 +108,14 @@ fn find_below(tree: &SnapshotTree, directory: u64, path: &[u8]) -> Result<Node> 
 }
 
 /// A file of a snapshot as a device.
-struct StoredFile {
+struct SnapshotDevice {
     tree: Arc<SnapshotTree>,
     inode: u64,
     bytes: u64,
     place: PathBuf,
 }
 
-impl Device for StoredFile {
+impl Device for SnapshotDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.bytes) {
             return Err(too_short(&self.place, offset, buf.len(), self.bytes));

@@ -21,7 +21,7 @@ use crate::run::Live;
 /// those of the device: the first error ends the job.
 pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
     job.check(area)?;
-    let shared = Shared {
+    let shared = JobShared {
         job,
         area,
         live,
@@ -31,7 +31,7 @@ pub fn run(job: &Job, area: &Area, live: &Live) -> Result<Done> {
         failure: Mutex::new(None),
         start: Barrier::new(job.threads),
     };
-    let parts: Vec<Part> = thread::scope(|scope| {
+    let parts: Vec<WorkerPart> = thread::scope(|scope| {
         let spawn = |number| {
             let shared = &shared;
             scope.spawn(move || shared.work(number as u64))
@@ -70,7 +70,7 @@ pub(super) fn sync_all(job: &Job, area: &Area, times: &mut Histogram) -> Result<
 }
 
 /// The shared state of all workers of a job.
-struct Shared<'a> {
+struct JobShared<'a> {
     job: &'a Job,
     area: &'a Area,
     live: &'a Live,
@@ -84,16 +84,16 @@ struct Shared<'a> {
 }
 
 /// The results of one worker.
-struct Part {
+struct WorkerPart {
     done: Done,
     began: Instant,
     ended: Instant,
 }
 
-impl Shared<'_> {
-    fn work(&self, number: u64) -> Part {
+impl JobShared<'_> {
+    fn work(&self, number: u64) -> WorkerPart {
         // A worker that cannot begin still enters the barrier: the others wait for all.
-        let ready = Worker::new(self, number);
+        let ready = JobWorker::new(self, number);
         self.start.wait();
         let began = Instant::now();
         let mut done = Done::default();
@@ -106,7 +106,7 @@ impl Shared<'_> {
             let mut failure = lock(&self.failure);
             failure.get_or_insert(error);
         }
-        Part { done, began, ended: Instant::now() }
+        WorkerPart { done, began, ended: Instant::now() }
     }
 
     /// The next request with its number, until there are enough or the time has elapsed.
@@ -177,15 +177,15 @@ impl Shared<'_> {
     }
 }
 
-struct Worker<'a> {
-    shared: &'a Shared<'a>,
+struct JobWorker<'a> {
+    shared: &'a JobShared<'a>,
     /// One for each request at a time.
     buffers: Vec<AlignedBuf>,
     ring: Option<Ring>,
 }
 
-impl<'a> Worker<'a> {
-    fn new(shared: &'a Shared<'a>, number: u64) -> Result<Self> {
+impl<'a> JobWorker<'a> {
+    fn new(shared: &'a JobShared<'a>, number: u64) -> Result<Self> {
         let job = shared.job;
         let (ring, depth) = match job.engine {
             Engine::Psync => (None, 1),
@@ -197,7 +197,7 @@ impl<'a> Worker<'a> {
             buffer.set_len(job.pattern.block_bytes);
             job.content.fill(buffer, job.seed ^ (number << 32 | at as u64));
         }
-        Ok(Worker { shared, buffers, ring })
+        Ok(JobWorker { shared, buffers, ring })
     }
 
     /// Each request when the one before it is done.
@@ -288,7 +288,7 @@ impl<'a> Worker<'a> {
 }
 
 fn submit(
-    shared: &Shared<'_>,
+    shared: &JobShared<'_>,
     ring: &mut Ring,
     slot: usize,
     mut buffer: AlignedBuf,

@@ -34,7 +34,7 @@ const KINDS: [(&str, &str, &str); 4] = [
 ];
 
 /// A curve: a variant, a kind of its times, and how its line is drawn.
-struct Curve<'a> {
+struct LatencyCurve<'a> {
     member: &'a Member<'a>,
     kind: &'static str,
     class: &'static str,
@@ -43,7 +43,7 @@ struct Curve<'a> {
 
 /// A figure for each panel.
 pub(super) fn show(panels: &[Panel]) -> Markup {
-    let all: Vec<(&Panel, Vec<Curve>)> = panels
+    let all: Vec<(&Panel, Vec<LatencyCurve>)> = panels
         .iter()
         .map(|panel| (panel, curves(panel)))
         .filter(|(_, curves)| !curves.is_empty())
@@ -67,7 +67,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
 
 /// Reads and writes; if there is a rate, also from when they were due. Syncs only if there is
 /// nothing else.
-fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
+fn curves<'a>(panel: &'a Panel) -> Vec<LatencyCurve<'a>> {
     let mut all = Vec::new();
     for member in panel.members.iter().take(MOST_MEMBERS) {
         let known: Vec<_> = KINDS
@@ -80,7 +80,7 @@ fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
         let is_only = known.len() == 1;
         for (kind, class, times) in known {
             if kind != "sync" || is_only {
-                all.push(Curve { member, kind, class, times });
+                all.push(LatencyCurve { member, kind, class, times });
             }
         }
     }
@@ -91,7 +91,7 @@ fn curves<'a>(panel: &'a Panel) -> Vec<Curve<'a>> {
     all
 }
 
-fn figure(panel: &Panel, curves: &[Curve]) -> Markup {
+fn figure(panel: &Panel, curves: &[LatencyCurve]) -> Markup {
     let most_requests = curves.iter().map(|it| it.times.count()).max().unwrap_or(1);
     let nines = (most_requests as f64).log10().clamp(2.0, 7.0);
     let share = Scale::linear(0.0, nines, (LEFT, RIGHT - 14.0));
@@ -148,7 +148,7 @@ fn percentile(nines: usize) -> String {
 }
 
 /// The curve as far as there are requests that tell it, with its marks at each nine.
-fn drawn(curve: &Curve, share: &Scale, time: &Scale) -> Markup {
+fn drawn(curve: &LatencyCurve, share: &Scale, time: &Scale) -> Markup {
     let last = (curve.times.count() as f64).log10();
     let place = |nines: f64| {
         let found = curve.times.quantile(1.0 - 10_f64.powf(-nines)).unwrap_or_default();
@@ -173,7 +173,7 @@ fn drawn(curve: &Curve, share: &Scale, time: &Scale) -> Markup {
 }
 
 /// Which colour and mark is which variant, and which line which kind of times.
-fn legend(curves: &[Curve]) -> Markup {
+fn legend(curves: &[LatencyCurve]) -> Markup {
     let mut kinds: Vec<&str> = curves.iter().map(|it| it.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();

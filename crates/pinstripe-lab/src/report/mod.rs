@@ -48,7 +48,7 @@ const SEED: u64 = 1;
 
 /// The part of each result that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Detail {
+enum ResultDetail {
     All,
     /// No figures, and no tables of the case.
     NoFigures,
@@ -100,14 +100,14 @@ pub fn page_of_files(
     page.into_string() + "\n"
 }
 
-impl Detail {
+impl ResultDetail {
     fn left_out(self) -> Option<&'static str> {
         match self {
-            Detail::All => None,
-            Detail::NoFigures => {
+            ResultDetail::All => None,
+            ResultDetail::NoFigures => {
                 Some("There is more to show than a small page has room for: figures were left out.")
             }
-            Detail::Across => Some(
+            ResultDetail::Across => Some(
                 "There is more to show than a small page has room for: each result by itself was left out. Make \
                  a page of fewer.",
             ),
@@ -116,15 +116,20 @@ impl Detail {
 }
 
 /// As much as fits.
-fn fitting(all: &[Results], files: &[String], title: &str, history: &[Entry]) -> (Markup, Detail) {
-    let content = |detail: Detail| {
+fn fitting(
+    all: &[Results],
+    files: &[String],
+    title: &str,
+    history: &[Entry],
+) -> (Markup, ResultDetail) {
+    let content = |detail: ResultDetail| {
         html! {
             header { h1 { (title) } (byline(all, files)) }
             main id="results" {
                 @if all.len() > 1 {
                     (across::show(all, history))
                 }
-                @if detail != Detail::Across {
+                @if detail != ResultDetail::Across {
                     @for (at, results) in all.iter().enumerate() {
                         (part(results, (all.len() > 1).then_some(at), history, detail))
                     }
@@ -132,9 +137,9 @@ fn fitting(all: &[Results], files: &[String], title: &str, history: &[Entry]) ->
             }
         }
     };
-    let least = if all.len() > 1 { Detail::Across } else { Detail::NoFigures };
-    let fits = |it: &(Markup, Detail)| it.0.0.len() <= MOST_CONTENT;
-    let more = [Detail::All, Detail::NoFigures].into_iter();
+    let least = if all.len() > 1 { ResultDetail::Across } else { ResultDetail::NoFigures };
+    let fits = |it: &(Markup, ResultDetail)| it.0.0.len() <= MOST_CONTENT;
+    let more = [ResultDetail::All, ResultDetail::NoFigures].into_iter();
     let found = more.map(|detail| (content(detail), detail)).find(fits);
     found.unwrap_or_else(|| (content(least), least))
 }
@@ -187,7 +192,7 @@ fn byline(all: &[Results], files: &[String]) -> Markup {
 }
 
 /// One of the results; with its number if there are several.
-fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail) -> Markup {
+fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: ResultDetail) -> Markup {
     let panels = panel::panels(results, at.map(across::letter).as_deref());
     let class = match results.variants.len() {
         few if few <= FEW => None,
@@ -205,7 +210,7 @@ fn part(results: &Results, at: Option<usize>, history: &[Entry], detail: Detail)
             (verdict::show(results, &panels))
             (advice::show(results, &panels))
             (table::show(&panels))
-            @if detail == Detail::All {
+            @if detail == ResultDetail::All {
                 (own::show(results))
                 (timeline::show(&panels))
                 (latency::show(&panels))

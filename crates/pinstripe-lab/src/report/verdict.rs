@@ -178,7 +178,7 @@ fn of_one(member: &Member) -> Sentence {
 }
 
 /// The comparisons of a panel's variants, by kind.
-struct Found<'a> {
+struct PanelComparisons<'a> {
     baseline: &'a Member<'a>,
     faster: Vec<&'a Compared>,
     slower: Vec<&'a Compared>,
@@ -187,14 +187,14 @@ struct Found<'a> {
     few: Vec<&'a Compared>,
 }
 
-fn found<'a>(results: &'a Results, panel: &'a Panel<'a>) -> Option<Found<'a>> {
+fn found<'a>(results: &'a Results, panel: &'a Panel<'a>) -> Option<PanelComparisons<'a>> {
     let verdicts = panel.verdicts(results);
     let of = |finding: Finding| -> Vec<&Compared> {
         verdicts.iter().filter(|it| it.verdict.finding == finding).copied().collect()
     };
     let is_baseline =
         |it: &&Member| verdicts.iter().any(|compared| compared.baseline == it.variant.name);
-    Some(Found {
+    Some(PanelComparisons {
         baseline: panel.members.iter().find(is_baseline).or(panel.members.first())?,
         faster: by_speed(of(Finding::Faster)),
         slower: by_speed(of(Finding::Slower)),
@@ -206,7 +206,7 @@ fn found<'a>(results: &'a Results, panel: &'a Panel<'a>) -> Option<Found<'a>> {
 
 fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
     let Some(found) = found(results, panel) else { return (Status::Grey, html! {}) };
-    let Found { baseline, faster, slower, good, open, few } = &found;
+    let PanelComparisons { baseline, faster, slower, good, open, few } = &found;
     let name = |it: &Compared| label(panel, &it.candidate).to_owned();
     let told = |it: &Compared| format!("{} {}", name(it), times(it));
     let (mut status, mut parts) = first_parts(panel, &found);
@@ -245,7 +245,7 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
 }
 
 /// The winner with its qualifications, or the statement that there is no winner.
-fn first_parts(panel: &Panel, found: &Found) -> (Status, Vec<Markup>) {
+fn first_parts(panel: &Panel, found: &PanelComparisons) -> (Status, Vec<Markup>) {
     let name = |it: &Compared| label(panel, &it.candidate).to_owned();
     let baseline = found.baseline;
     let mut parts = Vec::new();

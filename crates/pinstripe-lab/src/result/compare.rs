@@ -88,7 +88,7 @@ pub fn compare_executions(
 ) -> Comparison {
     let (mut verdicts, mut sides) = (Vec::new(), Vec::new());
     let mut unmatched = Vec::new();
-    let earlier = Earlier { history, compared: [before, after].concat() };
+    let earlier = EarlierExecutions { history, compared: [before, after].concat() };
     for question in questions(after) {
         let variant = question.variant;
         if !question.is_in(before) {
@@ -122,26 +122,27 @@ pub fn compare_executions(
 }
 
 /// A variant of a case. The same name in a different case is not comparable.
-struct Question<'a> {
+struct VariantKey<'a> {
     case: &'a str,
     variant: &'a Variant,
 }
 
 /// The questions of all results of a side, each once.
-fn questions<'a>(side: &[&'a Results]) -> Vec<Question<'a>> {
-    let mut all: Vec<Question> = Vec::new();
+fn questions<'a>(side: &[&'a Results]) -> Vec<VariantKey<'a>> {
+    let mut all: Vec<VariantKey> = Vec::new();
     for results in side {
         for variant in &results.variants {
-            let is_it = |it: &Question| it.case == results.case && it.variant.name == variant.name;
+            let is_it =
+                |it: &VariantKey| it.case == results.case && it.variant.name == variant.name;
             if !all.iter().any(is_it) {
-                all.push(Question { case: &results.case, variant });
+                all.push(VariantKey { case: &results.case, variant });
             }
         }
     }
     all
 }
 
-impl Question<'_> {
+impl VariantKey<'_> {
     /// The variant of some results that answers it.
     fn answer<'b>(&self, results: &'b Results) -> Option<&'b Variant> {
         let found = results.variant(&self.variant.name).filter(|_| results.case == self.case);
@@ -159,13 +160,13 @@ impl Question<'_> {
 }
 
 /// Earlier executions that the history lists.
-struct Earlier<'a> {
+struct EarlierExecutions<'a> {
     history: &'a [Entry],
     /// These do not count twice.
     compared: Vec<&'a Results>,
 }
 
-impl Earlier<'_> {
+impl EarlierExecutions<'_> {
     /// The spread between executions that measured the same in the same place, as long as nothing
     /// changed for good.
     fn spread(&self, side: &[&Results], variant: &Variant) -> Spread {

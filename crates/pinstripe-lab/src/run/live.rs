@@ -52,7 +52,7 @@ struct Goal {
 }
 
 /// The ledger in which an operation of the library counts.
-struct Ledger {
+struct OperationLedger {
     monitor: Arc<Monitor>,
     counter: Counter,
     tally: CountedUnit,
@@ -65,7 +65,7 @@ pub struct Live {
     items: AtomicU64,
     goal: Mutex<Option<Goal>>,
     /// Further counts made meanwhile.
-    ledger: Mutex<Option<Ledger>>,
+    ledger: Mutex<Option<OperationLedger>>,
     /// With when it was entered.
     stage: Mutex<(RunStage, Instant)>,
 }
@@ -122,7 +122,8 @@ impl Live {
         operation: impl FnOnce(&Monitor) -> R,
     ) -> R {
         let monitor = Arc::new(Monitor::default());
-        *lock(&self.ledger) = Some(Ledger { monitor: Arc::clone(&monitor), counter, tally });
+        *lock(&self.ledger) =
+            Some(OperationLedger { monitor: Arc::clone(&monitor), counter, tally });
         let result = operation(&monitor);
         // Under the lock, so that no reader counts it twice or not at all.
         let mut ledger = lock(&self.ledger);

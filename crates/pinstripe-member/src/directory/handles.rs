@@ -15,19 +15,19 @@ use pinstripe_io::descriptors::{self, Keeper};
 pub(super) const MAX_HANDLES: usize = 32;
 
 pub(super) struct Handles {
-    state: Mutex<State>,
+    state: Mutex<HandlesState>,
     most: usize,
 }
 
 #[derive(Default)]
-struct State {
-    slots: Vec<Slot>,
+struct HandlesState {
+    slots: Vec<HandleSlot>,
     hand: usize,
     /// Counts `forget`: a file opened before one must not be kept after it.
     epoch: u64,
 }
 
-struct Slot {
+struct HandleSlot {
     name: ExtentName,
     file: Arc<File>,
     used: bool,
@@ -54,7 +54,7 @@ impl Handles {
         handles
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HandlesState> {
         lock(&self.state)
     }
 
@@ -77,7 +77,7 @@ impl Handles {
         if state.epoch != since.0 || known {
             return;
         }
-        let slot = Slot { name, file, used: false };
+        let slot = HandleSlot { name, file, used: false };
         if state.slots.len() < self.most {
             state.slots.push(slot);
             return;

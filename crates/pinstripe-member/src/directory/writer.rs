@@ -29,11 +29,11 @@ pub(super) struct DirectoryWriter {
     /// Bytes appended, and up to where writeback was begun.
     len: u64,
     writeback: u64,
-    state: State,
+    state: WriterState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WriterState {
     /// Appending.
     Open,
     /// Something failed: the bytes in the temp file differ from the appended ones.
@@ -63,7 +63,7 @@ impl DirectoryWriter {
             temp,
             len: 0,
             writeback: 0,
-            state: State::Open,
+            state: WriterState::Open,
         })
     }
 
@@ -92,7 +92,7 @@ impl DirectoryWriter {
 
     fn ensure_open(&self) -> Result<()> {
         match self.state {
-            State::Open => Ok(()),
+            WriterState::Open => Ok(()),
             _ => Err(Error::new(
                 Kind::Io,
                 "an earlier write to this extent failed: write it again \
@@ -162,7 +162,7 @@ impl ExtentWriter for DirectoryWriter {
             written => written,
         };
         if let Err(error) = written {
-            self.state = State::Failed;
+            self.state = WriterState::Failed;
             return Err(self.failed("cannot write", error));
         }
         self.len += bytes.len() as u64;
@@ -178,7 +178,7 @@ impl ExtentWriter for DirectoryWriter {
             .shelf_for_writing(Shelf::of(self.name))
             .map_err(|error| self.failed("cannot open the directory of the extent", error))?;
         self.place(&shelf)?;
-        self.state = State::Placed;
+        self.state = WriterState::Placed;
         let synced = self.tree.sync_shelf(&shelf).map_err(|error| {
             self.withdraw(&shelf);
             self.failed("cannot make the extent's name durable", error)
@@ -190,7 +190,7 @@ impl ExtentWriter for DirectoryWriter {
 
 impl Drop for DirectoryWriter {
     fn drop(&mut self) {
-        if self.state != State::Placed {
+        if self.state != WriterState::Placed {
             // The sweep removes a file that cannot be removed now.
             let _ = self.tree.discard(&self.temp);
         }

@@ -39,7 +39,7 @@ pub struct PowerCut {
 struct Books {
     steps_done: u64,
     /// Files that were created, written or moved, by their name now.
-    files: BTreeMap<PathBuf, Arc<Inode>>,
+    files: BTreeMap<PathBuf, Arc<DurableInode>>,
     /// Names that changed since their directory was synced.
     unsettled: BTreeMap<PathBuf, History>,
     /// Counts inodes and histories: an order that does not hang on random names.
@@ -49,28 +49,28 @@ struct Books {
 /// The values of a name, in order; the first is durable.
 struct History {
     born: u64,
-    values: Vec<Option<Node>>,
+    values: Vec<Option<DurableNode>>,
 }
 
 #[derive(Clone)]
-enum Node {
+enum DurableNode {
     Directory,
-    File(Arc<Inode>),
+    File(Arc<DurableInode>),
 }
 
 /// A file, independent of its names.
-struct Inode {
+struct DurableInode {
     born: u64,
-    content: Mutex<Content>,
+    content: Mutex<DurableContent>,
 }
 
-struct Content {
+struct DurableContent {
     synced_bytes: u64,
     /// The place, or the file itself once it has no name.
-    at: Place,
+    at: NodePlace,
 }
 
-enum Place {
+enum NodePlace {
     Path(PathBuf),
     Open(File),
 }
@@ -145,7 +145,7 @@ impl Books {
             DiskStep::Create(path) => {
                 act()?;
                 let inode = self.new_inode(path, 0);
-                self.record(path, None, Some(Node::File(inode)));
+                self.record(path, None, Some(DurableNode::File(inode)));
             }
             DiskStep::Write { path, .. } => {
                 // The first access records how much was durable before.
@@ -153,7 +153,7 @@ impl Books {
                 act()?;
             }
             DiskStep::SyncFile(path) => {
-                if let Some(Node::File(inode)) = self.node(path)? {
+                if let Some(DurableNode::File(inode)) = self.node(path)? {
                     inode.content().synced_bytes = fs::metadata(path)?.len();
                 }
             }
@@ -165,8 +165,8 @@ impl Books {
                 if let (Some(node), Some(kept)) = (&victim, kept) {
                     node.settle_unnamed(kept);
                 }
-                if let Some(Node::File(inode)) = &moved {
-                    inode.content().at = Place::Path(to.to_path_buf());
+                if let Some(DurableNode::File(inode)) = &moved {
+                    inode.content().at = NodePlace::Path(to.to_path_buf());
                 }
                 self.record(from, moved.clone(), None);
                 self.record(to, victim, moved);
@@ -185,7 +185,7 @@ impl Books {
             }
             DiskStep::MakeDirectory(path) => {
                 act()?;
-                self.record(path, None, Some(Node::Directory));
+                self.record(path, None, Some(DurableNode::Directory));
             }
         }
         Ok(())
@@ -196,33 +196,33 @@ impl Books {
         self.clock
     }
 
-    fn new_inode(&mut self, path: &Path, synced_bytes: u64) -> Arc<Inode> {
-        let at = Place::Path(path.to_path_buf());
+    fn new_inode(&mut self, path: &Path, synced_bytes: u64) -> Arc<DurableInode> {
+        let at = NodePlace::Path(path.to_path_buf());
         let born = self.tick();
-        Arc::new(Inode { born, content: Mutex::new(Content { synced_bytes, at }) })
+        Arc::new(DurableInode { born, content: Mutex::new(DurableContent { synced_bytes, at }) })
     }
 
     /// The present value of a name. A file that existed before the first step is durable as it is.
-    fn node(&mut self, path: &Path) -> io::Result<Option<Node>> {
+    fn node(&mut self, path: &Path) -> io::Result<Option<DurableNode>> {
         if let Some(inode) = self.files.get(path) {
-            return Ok(Some(Node::File(inode.clone())));
+            return Ok(Some(DurableNode::File(inode.clone())));
         }
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-            Ok(found) if found.is_dir() => Ok(Some(Node::Directory)),
+            Ok(found) if found.is_dir() => Ok(Some(DurableNode::Directory)),
             Ok(found) => {
                 let inode = self.new_inode(path, found.len());
                 self.files.insert(path.to_path_buf(), inode.clone());
-                Ok(Some(Node::File(inode)))
+                Ok(Some(DurableNode::File(inode)))
             }
         }
     }
 
     /// Notes that a name changed.
-    fn record(&mut self, path: &Path, before: Option<Node>, after: Option<Node>) {
+    fn record(&mut self, path: &Path, before: Option<DurableNode>, after: Option<DurableNode>) {
         match &after {
-            Some(Node::File(inode)) => {
+            Some(DurableNode::File(inode)) => {
                 self.files.insert(path.to_path_buf(), inode.clone());
             }
             _ => {
@@ -238,10 +238,10 @@ impl Books {
     }
 
     /// Every file that may lose bytes, the oldest first.
-    fn inodes(&self) -> Vec<Arc<Inode>> {
+    fn inodes(&self) -> Vec<Arc<DurableInode>> {
         let past = self.unsettled.values().flat_map(|history| &history.values);
         let past = past.filter_map(|value| match value {
-            Some(Node::File(inode)) => Some(inode),
+            Some(DurableNode::File(inode)) => Some(inode),
             _ => None,
         });
         let all = self.files.values().chain(past).map(|inode| (inode.born, inode.clone()));
@@ -249,32 +249,32 @@ impl Books {
     }
 }
 
-impl Node {
+impl DurableNode {
     /// Opens a file that is about to lose its name.
     fn hold(&self, path: &Path) -> io::Result<Option<File>> {
         match self {
-            Node::Directory => Ok(None),
-            Node::File(_) => OpenOptions::new().read(true).write(true).open(path).map(Some),
+            DurableNode::Directory => Ok(None),
+            DurableNode::File(_) => OpenOptions::new().read(true).write(true).open(path).map(Some),
         }
     }
 
     fn settle_unnamed(&self, kept: Option<File>) {
-        if let (Node::File(inode), Some(file)) = (self, kept) {
-            inode.content().at = Place::Open(file);
+        if let (DurableNode::File(inode), Some(file)) = (self, kept) {
+            inode.content().at = NodePlace::Open(file);
         }
     }
 }
 
-impl Inode {
-    fn content(&self) -> MutexGuard<'_, Content> {
+impl DurableInode {
+    fn content(&self) -> MutexGuard<'_, DurableContent> {
         lock(&self.content)
     }
 
     /// The file, opened; `None` when something outside the test took it away.
     fn open(&self) -> io::Result<Option<File>> {
         match &self.content().at {
-            Place::Open(file) => file.try_clone().map(Some),
-            Place::Path(path) => match OpenOptions::new().read(true).write(true).open(path) {
+            NodePlace::Open(file) => file.try_clone().map(Some),
+            NodePlace::Path(path) => match OpenOptions::new().read(true).write(true).open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 other => other.map(Some),
             },
@@ -282,7 +282,7 @@ impl Inode {
     }
 
     fn is_at(&self, path: &Path) -> bool {
-        matches!(&self.content().at, Place::Path(at) if at == path)
+        matches!(&self.content().at, NodePlace::Path(at) if at == path)
     }
 
     /// Bytes that were not synced stay, go, or turn to zeros, from some point on.
@@ -320,9 +320,9 @@ fn revise_names(unsettled: BTreeMap<PathBuf, History>, dice: &mut Dice) -> io::R
     for (path, history) in names {
         let choice = dice.below(history.values.len() as u64) as usize;
         match history.values.into_iter().nth(choice).flatten() {
-            Some(Node::Directory) => {}
-            Some(Node::File(inode)) if inode.is_at(&path) => {}
-            Some(Node::File(inode)) => staged.extend(stage(&inode, &path)?),
+            Some(DurableNode::Directory) => {}
+            Some(DurableNode::File(inode)) if inode.is_at(&path) => {}
+            Some(DurableNode::File(inode)) => staged.extend(stage(&inode, &path)?),
             None => doomed.push(path),
         }
     }
@@ -340,7 +340,7 @@ fn revise_names(unsettled: BTreeMap<PathBuf, History>, dice: &mut Dice) -> io::R
 }
 
 /// Copies a file next to the name that it is to get.
-fn stage(inode: &Inode, path: &Path) -> io::Result<Option<(PathBuf, PathBuf)>> {
+fn stage(inode: &DurableInode, path: &Path) -> io::Result<Option<(PathBuf, PathBuf)>> {
     let Some(mut source) = inode.open()? else { return Ok(None) };
     source.seek(SeekFrom::Start(0))?;
     let copy = path.with_extension("staged");

@@ -39,7 +39,7 @@ pub struct TarEntry<'e> {
 impl TarEntry<'_> {
     /// Everything before the content: headers, and the map of a sparse file.
     pub fn head(&self) -> Vec<u8> {
-        let mut records = Records::default();
+        let mut records = TarRecords::default();
         let map = self.sparse.map(|runs| sparse_map(runs, self.size_bytes));
         let mut name = self.path.to_vec();
         if map.is_some() {
@@ -57,7 +57,7 @@ impl TarEntry<'_> {
         self.describe(&mut records, &name, link, stored);
         let mut out = Vec::new();
         if !records.bytes.is_empty() {
-            let mut header = Header::new(b"././@PaxHeader", b'x');
+            let mut header = TarHeader::new(b"././@PaxHeader", b'x');
             header.number(SIZE, records.bytes.len() as u64);
             out.extend_from_slice(&header.sealed());
             out.extend_from_slice(&records.bytes);
@@ -78,12 +78,12 @@ impl TarEntry<'_> {
     }
 
     /// Says in records what the old fields cannot.
-    fn describe(&self, records: &mut Records, name: &[u8], link: &[u8], stored: u64) {
+    fn describe(&self, records: &mut TarRecords, name: &[u8], link: &[u8], stored: u64) {
         let meta = self.meta;
         let names = [name, link, self.path];
         if names.iter().any(|name| std::str::from_utf8(name).is_err()) {
             // Must come before the entry that it describes.
-            let mut first = Records::default();
+            let mut first = TarRecords::default();
             first.add(b"hdrcharset", b"BINARY");
             records.bytes.splice(0..0, first.bytes);
         }
@@ -111,9 +111,9 @@ impl TarEntry<'_> {
         }
     }
 
-    fn header(&self, name: &[u8], link: &[u8], stored: u64) -> Header {
+    fn header(&self, name: &[u8], link: &[u8], stored: u64) -> TarHeader {
         let meta = self.meta;
-        let mut header = Header::new(name, self.type_flag());
+        let mut header = TarHeader::new(name, self.type_flag());
         header.number(MODE, u64::from(meta.mode & 0o7777));
         header.number(UID, meta.uid.into());
         header.number(GID, meta.gid.into());
@@ -209,11 +209,11 @@ fn keyword(name: &[u8]) -> Vec<u8> {
 
 /// The records of an extended header.
 #[derive(Default)]
-struct Records {
+struct TarRecords {
     bytes: Vec<u8>,
 }
 
-impl Records {
+impl TarRecords {
     fn add(&mut self, key: &[u8], value: &[u8]) {
         let rest = key.len() + value.len() + 3; // a space, an equals sign, a newline
         let mut length = rest + 1;
@@ -247,11 +247,11 @@ fn octal_max(field: Field) -> u64 {
     (1 << (3 * (field.len() - 1))) - 1
 }
 
-struct Header([u8; BLOCK_BYTES]);
+struct TarHeader([u8; BLOCK_BYTES]);
 
-impl Header {
+impl TarHeader {
     fn new(name: &[u8], type_flag: u8) -> Self {
-        let mut header = Header([0; BLOCK_BYTES]);
+        let mut header = TarHeader([0; BLOCK_BYTES]);
         header.text(NAME, name);
         header.0[TYPE] = type_flag;
         header.text(MAGIC, b"ustar\x0000");
@@ -363,7 +363,7 @@ mod tests {
     fn records_count_themselves() {
         for value in [0, 1, 80, 85, 86, 87, 88, 89, 90, 91, 92, 93, 980, 985, 986, 987, 990, 10_000]
         {
-            let mut records = Records::default();
+            let mut records = TarRecords::default();
             records.add(b"k", &vec![b'v'; value]);
             let text = std::str::from_utf8(&records.bytes).unwrap();
             let (length, _) = text.split_once(' ').unwrap();

@@ -43,20 +43,20 @@ const LOCAL: [u32; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1
 /// A directory.
 pub struct DirectorySource {
     root: OwnedFd,
-    open: Arc<OpenFiles>,
+    open: Arc<RecentFiles>,
 }
 
 /// The last read files, the newest one at the end.
-struct OpenFiles(RankedMutex<Vec<OpenFile>>);
+struct RecentFiles(RankedMutex<Vec<SourceFile>>);
 
-impl Default for OpenFiles {
+impl Default for RecentFiles {
     fn default() -> Self {
-        OpenFiles(RankedMutex::new(OverlayLock::OpenFiles, Vec::new()))
+        RecentFiles(RankedMutex::new(OverlayLock::OpenFiles, Vec::new()))
     }
 }
 
 #[derive(Clone)]
-struct OpenFile {
+struct SourceFile {
     path: Arc<[u8]>,
     version: ContentVersion,
     file: Arc<File>,
@@ -66,14 +66,14 @@ struct OpenFile {
     is_local: bool,
 }
 
-impl OpenFile {
+impl SourceFile {
     fn for_read(&self, range: &Range<u64>) -> &File {
         let is_short = range.end - range.start <= SCATTERED_BYTES;
         self.scattered.as_ref().filter(|_| is_short).unwrap_or(&self.file)
     }
 }
 
-impl Keeper for OpenFiles {
+impl Keeper for RecentFiles {
     fn give_up(&self) {
         self.0.lock().retain(|open| Arc::strong_count(&open.file) > 1);
     }
@@ -112,7 +112,7 @@ impl DirectorySource {
     }
 
     /// The file of a version, if it is open.
-    fn open_file(&self, path: &[u8], version: &ContentVersion) -> Option<OpenFile> {
+    fn open_file(&self, path: &[u8], version: &ContentVersion) -> Option<SourceFile> {
         let mut open = self.open.0.lock();
         let at = open.iter().rposition(|open| &*open.path == path && open.version == *version)?;
         let found = open.remove(at);
@@ -121,7 +121,7 @@ impl DirectorySource {
     }
 
     /// The file of a version; opens it if necessary.
-    fn file(&self, path: &[u8], version: &ContentVersion) -> Result<OpenFile> {
+    fn file(&self, path: &[u8], version: &ContentVersion) -> Result<SourceFile> {
         if let Some(found) = self.open_file(path, version) {
             return Ok(found);
         }
@@ -139,7 +139,7 @@ impl DirectorySource {
         let scattered =
             (is_local && is_long).then(|| opened_for_short_reads(opened.as_fd())).flatten();
         let (file, scattered) = (Arc::new(opened.into()), scattered.map(Arc::new));
-        let file = OpenFile { path: path.into(), version: *version, file, scattered, is_local };
+        let file = SourceFile { path: path.into(), version: *version, file, scattered, is_local };
         let mut open = self.open.0.lock();
         if open.len() >= OPEN_MAX {
             open.remove(0);
@@ -148,7 +148,7 @@ impl DirectorySource {
         Ok(file)
     }
 
-    fn close(&self, file: &OpenFile) {
+    fn close(&self, file: &SourceFile) {
         self.open.0.lock().retain(|open| !Arc::ptr_eq(&open.file, &file.file));
     }
 }

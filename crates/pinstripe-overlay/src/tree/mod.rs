@@ -66,12 +66,12 @@ pub struct OverlayTree<S: RangeSource> {
 }
 
 /// A part of a block.
-struct Piece {
+struct ReadPart {
     block: Arc<Block>,
     part: Range<usize>,
 }
 
-impl Piece {
+impl ReadPart {
     fn bytes(&self) -> &[u8] {
         &self.block[self.part.clone()]
     }
@@ -213,7 +213,7 @@ impl<S: RangeSource> OverlayTree<S> {
     }
 
     /// The beginning of a range, as far as it is in one block; waits for the block.
-    fn piece(&self, inode: u64, node: &SourceNode, range: Range<u64>) -> Result<Piece> {
+    fn piece(&self, inode: u64, node: &SourceNode, range: Range<u64>) -> Result<ReadPart> {
         let size = node.entry.version.size;
         let key = self.block(inode, size, &range);
         let whole = key.range(size);
@@ -222,7 +222,7 @@ impl<S: RangeSource> OverlayTree<S> {
         let part =
             (range.start - whole.start) as usize..(range.end.min(whole.end) - whole.start) as usize;
         match block.get(part.clone()) {
-            Some(_) => Ok(Piece { block, part }),
+            Some(_) => Ok(ReadPart { block, part }),
             None => Err(changed(&node.path)),
         }
     }

@@ -22,7 +22,7 @@ const PAIRS_OVER_CHANCE: u64 = 3;
 
 /// Reads that each begin where the one before ended.
 #[derive(Debug, Clone, Copy)]
-struct Run {
+struct ReadRun {
     start: u64,
     end: u64,
     reads: u32,
@@ -43,7 +43,7 @@ pub(super) struct Sighting {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// The run that was read last is the last one.
-    runs: VecDeque<Run>,
+    runs: VecDeque<ReadRun>,
     lately: VecDeque<Range<u64>>,
     reads: u64,
 }
@@ -76,8 +76,8 @@ impl Recent {
         self.lately.push_back(range.clone());
         let continued = self.runs.iter().rposition(|run| run.end == range.start);
         let run = match continued.and_then(|at| self.runs.remove(at)) {
-            Some(run) => Run { end: range.end, reads: run.reads + 1, ..run },
-            None => Run { start: range.start, end: range.end, reads: 1 },
+            Some(run) => ReadRun { end: range.end, reads: run.reads + 1, ..run },
+            None => ReadRun { start: range.start, end: range.end, reads: 1 },
         };
         if self.runs.len() >= RUNS_KEPT {
             self.runs.pop_front();

@@ -29,7 +29,7 @@ pub struct BudgetUsage {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum CellStage {
     /// It waits for a thread.
     Queued,
     /// A thread fetches it.
@@ -38,10 +38,10 @@ enum Stage {
     There,
 }
 
-struct Slot<U> {
+struct CellSlot<U> {
     cell: Arc<Cell<U>>,
     bytes: u64,
-    stage: Stage,
+    stage: CellStage,
     /// The stream that planned it; `None` once it was read.
     origin: Option<(u64, Range<u64>)>,
     /// It was read since the hand of the clock passed.
@@ -67,7 +67,7 @@ pub(super) enum Pinning {
 }
 
 pub(super) struct State<K, U> {
-    slots: HashMap<K, Slot<U>>,
+    slots: HashMap<K, CellSlot<U>>,
     queue: VecDeque<K>,
     /// The keys of all slots, in the order in which the clock goes round.
     clock: VecDeque<K>,
@@ -94,7 +94,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
     pub(super) fn found(&self, key: &K) -> Presence {
         match self.slots.get(key) {
             None => Presence::Absent,
-            Some(slot) if slot.stage == Stage::There => Presence::Ready,
+            Some(slot) if slot.stage == CellStage::There => Presence::Ready,
             Some(_) => Presence::InFlight,
         }
     }
@@ -103,16 +103,16 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
     pub(super) fn demand(&mut self, key: K, bytes: u64) -> (Arc<Cell<U>>, bool) {
         if let Some(slot) = self.slots.get_mut(&key) {
             (slot.is_recent, slot.is_wanted, slot.origin) = (true, true, None);
-            let is_ours = slot.stage == Stage::Queued;
+            let is_ours = slot.stage == CellStage::Queued;
             if is_ours {
-                slot.stage = Stage::Fetching;
+                slot.stage = CellStage::Fetching;
             }
             return (Arc::clone(&slot.cell), is_ours);
         }
         self.usage.demanded += bytes;
         let cell = Cell::empty();
         if self.make_room(bytes, true) {
-            self.insert(key, bytes, Stage::Fetching, None, Arc::clone(&cell));
+            self.insert(key, bytes, CellStage::Fetching, None, Arc::clone(&cell));
         }
         (cell, true)
     }
@@ -128,7 +128,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
             return false;
         }
         self.usage.ahead += ahead.bytes;
-        self.insert(ahead.key, ahead.bytes, Stage::Queued, Some(ahead.origin), Cell::empty());
+        self.insert(ahead.key, ahead.bytes, CellStage::Queued, Some(ahead.origin), Cell::empty());
         self.queue.push_back(ahead.key);
         true
     }
@@ -137,14 +137,15 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         &mut self,
         key: K,
         bytes: u64,
-        stage: Stage,
+        stage: CellStage,
         origin: Option<(u64, Range<u64>)>,
         cell: Arc<Cell<U>>,
     ) {
         self.usage.charged += bytes;
         self.usage.peak = self.usage.peak.max(self.usage.charged);
         let (is_recent, is_wanted, is_failed) = (true, true, false);
-        let slot = Slot { cell, bytes, stage, origin, is_recent, is_wanted, pins: 0, is_failed };
+        let slot =
+            CellSlot { cell, bytes, stage, origin, is_recent, is_wanted, pins: 0, is_failed };
         let before = self.slots.insert(key, slot);
         debug_assert!(before.is_none(), "a unit has one place");
         self.clock.push_back(key);
@@ -168,7 +169,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
                 };
             }
             self.usage.ahead += bytes;
-            self.insert(key, bytes, Stage::Queued, None, Cell::empty());
+            self.insert(key, bytes, CellStage::Queued, None, Cell::empty());
         }
         let Some(slot) = self.slots.get_mut(&key) else { return Pinning::Unplaced };
         (slot.is_recent, slot.is_wanted, slot.origin) = (true, true, None);
@@ -190,7 +191,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         debug_assert!(self.pinned > 0, "a unit that is unpinned was counted");
         self.pinned -= 1;
         // No reader will come for what was not begun yet.
-        if slot.is_failed || slot.stage == Stage::Queued {
+        if slot.is_failed || slot.stage == CellStage::Queued {
             self.remove(key);
         }
         true
@@ -198,7 +199,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
 
     /// Hands a pinned unit to the threads that fetch; whether one has to.
     pub(super) fn start(&mut self, key: K) -> bool {
-        let is_queued = self.slots.get(&key).is_some_and(|slot| slot.stage == Stage::Queued);
+        let is_queued = self.slots.get(&key).is_some_and(|slot| slot.stage == CellStage::Queued);
         if is_queued && !self.is_over {
             self.queue.push_back(key);
         }
@@ -210,9 +211,9 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         while let Some(key) = self.queue.pop_front() {
             // A reader may have taken it, or it may not be wanted any more.
             if let Some(slot) = self.slots.get_mut(&key)
-                && slot.stage == Stage::Queued
+                && slot.stage == CellStage::Queued
             {
-                slot.stage = Stage::Fetching;
+                slot.stage = CellStage::Fetching;
                 return Some((key, Arc::clone(&slot.cell)));
             }
         }
@@ -239,7 +240,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         else {
             return;
         };
-        slot.stage = Stage::There;
+        slot.stage = CellStage::There;
         slot.is_failed = !is_unit;
         if !is_unit && slot.pins == 0 {
             self.remove(key);
@@ -247,14 +248,14 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
     }
 
     pub(super) fn unwanted(&mut self, object: u64, ranges: &[Range<u64>]) {
-        let is_named = |slot: &Slot<U>| {
+        let is_named = |slot: &CellSlot<U>| {
             slot.origin.as_ref().is_some_and(|(of, range)| *of == object && ranges.contains(range))
         };
         let named: Vec<K> =
             self.slots.iter().filter(|(_, slot)| is_named(slot)).map(|(key, _)| *key).collect();
         for key in named {
             match self.slots.get_mut(&key) {
-                Some(slot) if slot.stage == Stage::Fetching => {
+                Some(slot) if slot.stage == CellStage::Fetching => {
                     (slot.is_wanted, slot.is_recent) = (false, false);
                 }
                 _ => self.waste(&key),
@@ -280,7 +281,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
             self.clock.push_back(key);
             let Some(slot) = self.slots.get_mut(&key) else { continue };
             let is_unread = slot.origin.is_some() && slot.is_wanted;
-            let may_go = slot.stage == Stage::There
+            let may_go = slot.stage == CellStage::There
                 && slot.pins == 0
                 && !slot.cell.is_held()
                 && (for_reader || !is_unread)
@@ -296,7 +297,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
     fn waste(&mut self, key: &K) {
         let Some(slot) = self.remove(key) else { return };
         let Some((object, range)) = slot.origin else { return };
-        if slot.stage == Stage::There {
+        if slot.stage == CellStage::There {
             self.usage.wasted += slot.bytes;
         }
         if slot.is_wanted {
@@ -304,7 +305,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         }
     }
 
-    fn remove(&mut self, key: &K) -> Option<Slot<U>> {
+    fn remove(&mut self, key: &K) -> Option<CellSlot<U>> {
         let slot = self.slots.remove(key)?;
         debug_assert!(self.usage.charged >= slot.bytes, "a unit that is dropped was charged");
         debug_assert!(slot.pins == 0, "a pinned unit stays");

@@ -59,11 +59,11 @@ fn write_share(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
     }
     let silence = vec![0; DRAIN_BYTES as usize];
     let loud = vec![128; DRAIN_BYTES as usize];
-    let mut writer = Writer { shared, lane, silence, loud };
+    let mut writer = EngineWriter { shared, lane, silence, loud };
     writer.run(copies);
 }
 
-struct Writer<'a> {
+struct EngineWriter<'a> {
     shared: &'a SharedTake,
     lane: &'a Lane,
     silence: Vec<u8>,
@@ -72,13 +72,13 @@ struct Writer<'a> {
 }
 
 /// The result of a turn of a copy.
-enum Turn {
+enum CopyTurn {
     Worked,
     Idle,
     Over,
 }
 
-impl Writer<'_> {
+impl EngineWriter<'_> {
     fn run(&mut self, mut copies: Vec<StreamCopy>) {
         let mut told = 0;
         while !self.shared.all_over.is_set() {
@@ -90,12 +90,12 @@ impl Writer<'_> {
             let mut failure = None;
             copies.retain_mut(|copy| match self.turn(copy) {
                 _ if failure.is_some() => true,
-                Ok(Turn::Idle) => true,
-                Ok(Turn::Worked) => {
+                Ok(CopyTurn::Idle) => true,
+                Ok(CopyTurn::Worked) => {
                     is_idle = false;
                     true
                 }
-                Ok(Turn::Over) => {
+                Ok(CopyTurn::Over) => {
                     copy.piece.end(None);
                     copy.consumer.detach();
                     self.one_less();
@@ -129,7 +129,7 @@ impl Writer<'_> {
     }
 
     /// Writes or drops one run of one copy, if there is enough.
-    fn turn(&self, copy: &mut StreamCopy) -> Result<Turn> {
+    fn turn(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
         let now = self.shared.now();
         copy.consumer.ring().note_time(now);
         // The ring first: a gate is only changed behind all that is in the ring by then.
@@ -143,7 +143,7 @@ impl Writer<'_> {
         // source that pauses would leave its last samples here, where no commit makes them durable.
         let all = all || (!is_due && self.has_waited(copy, now));
         if bytes == 0 || !(is_due || all) {
-            return Ok(Turn::Idle);
+            return Ok(CopyTurn::Idle);
         }
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         match span.fate {
@@ -155,7 +155,7 @@ impl Writer<'_> {
                 self.leave_span(copy, span);
                 self.pass_bytes(copy, bytes.min(span.left).min(DRAIN_BYTES))
             }
-            Fate::Over => Ok(Turn::Over),
+            Fate::Over => Ok(CopyTurn::Over),
         }
     }
 
@@ -174,7 +174,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn write_bytes(&self, copy: &mut StreamCopy, bytes: u64, all: bool) -> Result<Turn> {
+    fn write_bytes(&self, copy: &mut StreamCopy, bytes: u64, all: bool) -> Result<CopyTurn> {
         let room = self.room(copy)?;
         let mut most = bytes.min(DRAIN_BYTES.max(self.shared.settings.chunk_bytes)).min(room);
         let end = copy.piece.payload_at + copy.piece.written_bytes() + most;
@@ -191,7 +191,7 @@ impl Writer<'_> {
         keep_partial(copy, count);
         copy.consumer.take(count);
         copy.at += count;
-        Ok(Turn::Worked)
+        Ok(CopyTurn::Worked)
     }
 
     /// Takes the level of a run, of one copy and while a display shows levels.

@@ -20,7 +20,7 @@ const UNTOLD: Range<u64> = 22..42;
 const HALF: u64 = 21;
 
 /// State for the callbacks of the library.
-struct Source {
+struct DecoderInput {
     file: SharedDevice,
     /// The length of the file, and where it is read.
     length: u64,
@@ -38,7 +38,7 @@ pub(crate) struct FlacDecoder {
     library: &'static FlacLibrary,
     raw: NonNull<RawDecoder>,
     /// In a box, for the library has its address.
-    source: NonNull<Source>,
+    source: NonNull<DecoderInput>,
 }
 
 // SAFETY: libFLAC has no threads and no static data; any thread may use a decoder, one at a time.
@@ -53,8 +53,15 @@ impl FlacDecoder {
     pub fn new(file: SharedDevice, shape: StreamShape) -> Result<Self> {
         let library = FlacLibrary::get()?;
         let length = file.len()?;
-        let source =
-            Source { file, length, at: 0, shape, payload: Vec::new(), first: 0, failure: None };
+        let source = DecoderInput {
+            file,
+            length,
+            at: 0,
+            shape,
+            payload: Vec::new(),
+            first: 0,
+            failure: None,
+        };
         // SAFETY: no argument.
         let raw = NonNull::new(unsafe { (library.decoder_new)() });
         let raw = raw.ok_or_else(|| Error::new(Kind::Io, "libFLAC is out of memory"))?;
@@ -159,7 +166,7 @@ impl FlacDecoder {
         unsafe { (self.library.decoder_state)(self.raw.as_ptr()) >= DECODER_OVER }
     }
 
-    fn source(&mut self) -> &mut Source {
+    fn source(&mut self) -> &mut DecoderInput {
         // SAFETY: no callback runs outside of the calls of this decoder, and `self` is borrowed alone.
         unsafe { self.source.as_mut() }
     }
@@ -193,7 +200,7 @@ extern "C" fn read(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: the argument is the source, and `count` is the library's.
-    let (source, count) = unsafe { (&mut *argument.cast::<Source>(), &mut *count) };
+    let (source, count) = unsafe { (&mut *argument.cast::<DecoderInput>(), &mut *count) };
     // SAFETY: the library's buffer has `*count` bytes.
     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer, *count) };
     *count = source.length.saturating_sub(source.at).min(buffer.len() as u64) as usize;
@@ -218,26 +225,26 @@ extern "C" fn read(
 
 extern "C" fn seek(_: *const RawDecoder, place: u64, argument: *mut c_void) -> c_int {
     // SAFETY: the argument is the source.
-    let source = unsafe { &mut *argument.cast::<Source>() };
+    let source = unsafe { &mut *argument.cast::<DecoderInput>() };
     source.at = place.min(source.length);
     CONTINUE
 }
 
 extern "C" fn tell(_: *const RawDecoder, place: *mut u64, argument: *mut c_void) -> c_int {
     // SAFETY: the argument is the source; the number is the library's.
-    unsafe { *place = (*argument.cast::<Source>()).at };
+    unsafe { *place = (*argument.cast::<DecoderInput>()).at };
     CONTINUE
 }
 
 extern "C" fn length_of(_: *const RawDecoder, length: *mut u64, argument: *mut c_void) -> c_int {
     // SAFETY: as above.
-    unsafe { *length = (*argument.cast::<Source>()).length };
+    unsafe { *length = (*argument.cast::<DecoderInput>()).length };
     CONTINUE
 }
 
 extern "C" fn is_end(_: *const RawDecoder, argument: *mut c_void) -> c_int {
     // SAFETY: the argument is the source.
-    let source = unsafe { &*argument.cast::<Source>() };
+    let source = unsafe { &*argument.cast::<DecoderInput>() };
     c_int::from(source.at >= source.length)
 }
 
@@ -248,7 +255,7 @@ extern "C" fn take(
     argument: *mut c_void,
 ) -> c_int {
     // SAFETY: the argument is the source; the library gives a frame with its head.
-    let (source, head) = unsafe { (&mut *argument.cast::<Source>(), &*head) };
+    let (source, head) = unsafe { (&mut *argument.cast::<DecoderInput>(), &*head) };
     let shape = &source.shape;
     if head.channels != u32::from(shape.channels) || head.bits != 8 * shape.format.bytes() {
         let found = format!("{} channels of {} bits", head.channels, head.bits);

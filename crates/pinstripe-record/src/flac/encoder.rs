@@ -17,7 +17,7 @@ const NO_SAMPLES: u32 = 0;
 
 /// Output of the library's callbacks.
 #[derive(Default)]
-struct Encoded {
+struct FlacOutput {
     bytes: Vec<u8>,
     samples: u64,
     md5: Option<[u8; 16]>,
@@ -29,7 +29,7 @@ pub(crate) struct FlacEncoder {
     raw: NonNull<RawEncoder>,
     shape: StreamShape,
     /// In a box, for the library has its address.
-    encoded: NonNull<Encoded>,
+    encoded: NonNull<FlacOutput>,
     wide: Vec<i32>,
 }
 
@@ -46,7 +46,7 @@ impl FlacEncoder {
         // SAFETY: no argument.
         let raw = NonNull::new(unsafe { (library.encoder_new)() });
         let raw = raw.ok_or_else(|| Error::new(Kind::Io, "libFLAC is out of memory"))?;
-        let encoded = NonNull::from(Box::leak(Box::<Encoded>::default()));
+        let encoded = NonNull::from(Box::leak(Box::<FlacOutput>::default()));
         let encoder = FlacEncoder { library, raw, shape, encoded, wide: Vec::new() };
         let (it, argument) = (raw.as_ptr(), encoded.as_ptr().cast::<c_void>());
         let none = std::ptr::null();
@@ -132,7 +132,7 @@ extern "C" fn take(
     }
     // SAFETY: the argument is what the encoder was given, and the library passes `count` bytes.
     let (encoded, bytes) =
-        unsafe { (&mut *argument.cast::<Encoded>(), std::slice::from_raw_parts(bytes, count)) };
+        unsafe { (&mut *argument.cast::<FlacOutput>(), std::slice::from_raw_parts(bytes, count)) };
     encoded.bytes.extend_from_slice(bytes);
     encoded.samples += u64::from(samples);
     CONTINUE
@@ -144,5 +144,5 @@ extern "C" fn note(_: *const RawEncoder, info: *const InfoBlock, argument: *mut 
     }
     // SAFETY: the argument is what the encoder was given; the library passes only a STREAMINFO
     // here.
-    unsafe { (*argument.cast::<Encoded>()).md5 = Some((*info).info.md5) };
+    unsafe { (*argument.cast::<FlacOutput>()).md5 = Some((*info).info.md5) };
 }

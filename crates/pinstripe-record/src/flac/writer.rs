@@ -32,10 +32,10 @@ struct Encoding {
     file: SharedDevice,
     shape: StreamShape,
     payload_at: u64,
-    waiting: RankedMutex<Waiting>,
+    waiting: RankedMutex<PendingSamples>,
     changed: Condvar,
     /// The state of the encoding thread.
-    work: RankedMutex<Work>,
+    work: RankedMutex<EncodeWork>,
     /// Bytes of the payload whose frames are in the file.
     written: AtomicU64,
     is_finished: AtomicBool,
@@ -43,7 +43,7 @@ struct Encoding {
 
 /// Data that was given but is not encoded yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingSamples {
     payload: Vec<u8>,
     /// All that was ever given.
     given: u64,
@@ -52,7 +52,7 @@ struct Waiting {
     failure: Option<Error>,
 }
 
-struct Work {
+struct EncodeWork {
     encoder: FlacEncoder,
     /// The offset of the next frame.
     file_at: u64,
@@ -74,12 +74,13 @@ impl FlacWriter {
         pool: &Arc<WorkerPool<'static>>,
     ) -> Result<Self> {
         let encoder = FlacEncoder::new(shape)?;
-        let work = Work { encoder, file_at: payload_at, kept: Vec::new(), encoded: 0, md5: None };
+        let work =
+            EncodeWork { encoder, file_at: payload_at, kept: Vec::new(), encoded: 0, md5: None };
         let encoding = Encoding {
             file,
             shape,
             payload_at,
-            waiting: RankedMutex::new(RecordLock::FlacWaiting, Waiting::default()),
+            waiting: RankedMutex::new(RecordLock::FlacWaiting, PendingSamples::default()),
             changed: Condvar::new(),
             work: RankedMutex::new(RecordLock::FlacWork, work),
             written: AtomicU64::new(0),
@@ -134,7 +135,7 @@ impl FlacWriter {
         left
     }
 
-    fn queue(&self, waiting: &mut Waiting) {
+    fn queue(&self, waiting: &mut PendingSamples) {
         if !std::mem::replace(&mut waiting.is_queued, true) {
             self.pool.add(Arc::<Encoding>::clone(&self.encoding));
         }
@@ -189,7 +190,7 @@ impl Job for Encoding {
 }
 
 impl Encoding {
-    fn encode(&self, work: &mut Work, payload: &[u8]) -> Result<()> {
+    fn encode(&self, work: &mut EncodeWork, payload: &[u8]) -> Result<()> {
         let size = self.shape.frame_bytes() as usize;
         work.kept.extend_from_slice(payload);
         let whole = work.kept.len() - work.kept.len() % size;
@@ -198,14 +199,14 @@ impl Encoding {
         self.write_out(work)
     }
 
-    fn finish(&self, work: &mut Work) -> Result<()> {
+    fn finish(&self, work: &mut EncodeWork) -> Result<()> {
         work.md5 = work.encoder.finish()?;
         self.write_out(work)?;
         self.is_finished.store(true, Ordering::Release);
         Ok(())
     }
 
-    fn write_out(&self, work: &mut Work) -> Result<()> {
+    fn write_out(&self, work: &mut EncodeWork) -> Result<()> {
         let (bytes, frames) = work.encoder.take();
         self.file.write_at(work.file_at, &bytes)?;
         work.file_at += bytes.len() as u64;

@@ -31,7 +31,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const RAW_RATE: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum InputAddress {
     Path(PathBuf),
     Stdin,
     Unix(PathBuf),
@@ -85,7 +85,7 @@ impl Wire {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PcmSpec {
     text: String,
-    place: Place,
+    place: InputAddress,
     wire: Wire,
     channels: u16,
     rate: u32,
@@ -101,18 +101,20 @@ impl PcmSpec {
     pub(super) fn parse(text: &str, rest: &str, is_raw: bool) -> Result<Self> {
         let (place, rest) = rest.split_once(',').unwrap_or((rest, ""));
         let place = match place.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Place::Unix(path.into()),
-            Some(("tcp", address)) if address.contains(':') => Place::Tcp(address.to_owned()),
+            Some(("unix", path)) if !path.is_empty() => InputAddress::Unix(path.into()),
+            Some(("tcp", address)) if address.contains(':') => {
+                InputAddress::Tcp(address.to_owned())
+            }
             Some(("unix" | "tcp", _)) => {
                 return Err(Error::new(Kind::Usage, format!("'{text}' does not name a socket"))
                     .expected("unix:PATH or tcp:HOST:PORT", place));
             }
-            _ if place == "-" => Place::Stdin,
+            _ if place == "-" => InputAddress::Stdin,
             _ if place.is_empty() => {
                 return Err(Error::new(Kind::Usage, format!("'{text}' does not name a file"))
                     .expected("a file, a FIFO, - or unix:PATH after the colon", "nothing"));
             }
-            _ => Place::Path(place.into()),
+            _ => InputAddress::Path(place.into()),
         };
         let raw = Wire { format: SampleFormat::Raw, bytes: 1, is_big_endian: false };
         let (mut wire, mut channels, mut rate) = match is_raw {
@@ -149,23 +151,23 @@ impl PcmSpec {
     /// Standard input, or a FIFO.
     pub(super) fn reads_once(&self) -> Option<String> {
         match &self.place {
-            Place::Stdin => Some("standard input".to_owned()),
-            Place::Path(path) => {
+            InputAddress::Stdin => Some("standard input".to_owned()),
+            InputAddress::Path(path) => {
                 let is_fifo = path.metadata().is_ok_and(|it| it.file_type().is_fifo());
                 is_fifo.then(|| format!("'{}'", path.display()))
             }
             // Each connection is one of its own.
-            Place::Unix(_) | Place::Tcp(_) => None,
+            InputAddress::Unix(_) | InputAddress::Tcp(_) => None,
         }
     }
 }
 
 /// A name for what comes from a place.
-fn stem(place: &Place) -> String {
+fn stem(place: &InputAddress) -> String {
     match place {
-        Place::Stdin => "stdin".to_owned(),
-        Place::Tcp(address) => address.clone(),
-        Place::Path(path) | Place::Unix(path) => path
+        InputAddress::Stdin => "stdin".to_owned(),
+        InputAddress::Tcp(address) => address.clone(),
+        InputAddress::Path(path) | InputAddress::Unix(path) => path
             .file_stem()
             .map_or_else(|| "input".to_owned(), |it| it.to_string_lossy().into_owned()),
     }
@@ -232,26 +234,26 @@ impl PcmInput {
     }
 }
 
-fn opened(place: &Place) -> Result<OwnedFd> {
+fn opened(place: &InputAddress) -> Result<OwnedFd> {
     match place {
-        Place::Stdin => io::stdin()
+        InputAddress::Stdin => io::stdin()
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| Error::io("cannot be read", "standard input", error)),
-        Place::Path(path) if path.is_dir() => {
+        InputAddress::Path(path) if path.is_dir() => {
             Err(Error::new(Kind::Usage, "is a directory").at(path).advice("name a file or a FIFO"))
         }
         // Nonblocking, so that a FIFO without a writer can be waited for together with the end.
-        Place::Path(path) => OpenOptions::new()
+        InputAddress::Path(path) => OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
             .map(OwnedFd::from)
             .map_err(|error| Error::io("cannot open the input", path, error)),
-        Place::Unix(path) => UnixStream::connect(path)
+        InputAddress::Unix(path) => UnixStream::connect(path)
             .map(OwnedFd::from)
             .map_err(|error| Error::io("cannot connect to the input", path, error)),
-        Place::Tcp(address) => address
+        InputAddress::Tcp(address) => address
             .to_socket_addrs()
             .and_then(|mut it| it.next().ok_or_else(|| io::ErrorKind::NotFound.into()))
             .and_then(|it| TcpStream::connect_timeout(&it, CONNECT))
@@ -270,7 +272,7 @@ impl RecordInput for PcmInput {
     }
 
     fn begins_with_take(&self) -> bool {
-        matches!(&self.spec.place, Place::Path(path) if path.is_file())
+        matches!(&self.spec.place, InputAddress::Path(path) if path.is_file())
     }
 
     fn run(&mut self, feed: &mut InputFeed<'_>) -> Result<()> {

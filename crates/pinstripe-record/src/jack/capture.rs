@@ -39,7 +39,7 @@ pub(crate) struct Captured {
 }
 
 /// State shared by the threads of the library and the thread of the input.
-struct Shared {
+struct CaptureShared {
     frames: AtomicU64,
     missing_frames: AtomicU64,
     is_complete: AtomicBool,
@@ -50,10 +50,10 @@ struct Shared {
     /// Frames in which a part of a stream's ports was gone.
     partial_frames: AtomicU64,
     /// The state handed over to the thread of the server's clock.
-    state: AtomicPtr<State>,
+    state: AtomicPtr<CaptureState>,
 }
 
-impl Drop for Shared {
+impl Drop for CaptureShared {
     fn drop(&mut self) {
         let state = *self.state.get_mut();
         if !state.is_null() {
@@ -65,8 +65,8 @@ impl Drop for Shared {
 
 /// The argument of the block callback: it does nothing until a state is handed over.
 struct Receiver {
-    shared: Arc<Shared>,
-    state: Option<Box<State>>,
+    shared: Arc<CaptureShared>,
+    state: Option<Box<CaptureState>>,
 }
 
 impl EachBlock for Receiver {
@@ -86,7 +86,7 @@ impl EachBlock for Receiver {
 }
 
 /// The state of the block callback: only the thread of the server's clock accesses it.
-struct State {
+struct CaptureState {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
     ports: Vec<NonNull<RawPort>>,
@@ -99,18 +99,18 @@ struct State {
     next: Option<u32>,
     /// The common start of recording and playing.
     start: Option<Arc<CommonStart>>,
-    shared: Arc<Shared>,
+    shared: Arc<CaptureShared>,
 }
 
 // SAFETY: handles of the library, which any thread may use.
-unsafe impl Send for State {}
+unsafe impl Send for CaptureState {}
 
 /// A client that is active. It is stopped when this is dropped.
 pub(crate) struct Capture {
     active: ActiveClient<Arc<JackClient>, Receiver>,
     client: Arc<JackClient>,
     ports: Vec<NonNull<RawPort>>,
-    shared: Arc<Shared>,
+    shared: Arc<CaptureShared>,
     /// Deadlines that the server had missed before anything was recorded.
     xruns_before: u64,
 }
@@ -124,7 +124,7 @@ impl Capture {
     /// # Errors
     /// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) when the server does not take the client.
     pub fn open(client: &Arc<JackClient>, ports: &[JackPort], rate: u32) -> Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CaptureShared {
             frames: AtomicU64::new(0),
             missing_frames: AtomicU64::new(0),
             is_complete: AtomicBool::new(false),
@@ -150,7 +150,7 @@ impl Capture {
     ) {
         debug_assert!(producers.len() == self.ports.len() || producers.len() == 1);
         self.xruns_before = self.active.events().xruns();
-        let state = Box::new(State {
+        let state = Box::new(CaptureState {
             library: self.client.library,
             client: self.client.raw,
             ports: self.ports.clone(),
@@ -191,7 +191,7 @@ impl Capture {
     }
 }
 
-impl State {
+impl CaptureState {
     /// One block of all ports.
     fn block(&mut self, frames: u32) {
         // SAFETY: the client is open, and this is its process thread.
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-impl State {
+impl CaptureState {
     /// The frame of this block that is the first of the take; `None` while that is in a later
     /// block.
     fn first(&mut self, now: u32, frames: u32) -> Option<u32> {

@@ -10,7 +10,7 @@ pub(crate) const STEP: u32 = 131;
 /// Samples count in 23 bits: positive ones of 24.
 pub(crate) const MODULUS: u32 = 1 << 23;
 
-struct State {
+struct GeneratorState {
     get_buffer: unsafe extern "C" fn(*mut RawPort, u32) -> *mut c_void,
     ports: Vec<NonNull<RawPort>>,
     frame: u32,
@@ -19,14 +19,14 @@ struct State {
 /// Ports `NAME:out_1` and so on, each of which counts.
 pub(crate) struct Generator {
     client: JackClient,
-    state: NonNull<State>,
+    state: NonNull<GeneratorState>,
 }
 
 impl Generator {
     pub fn start(name: &str, ports: usize) -> Generator {
         let client = JackClient::open(name).unwrap();
         let port = |number| client.port(&format!("out_{number}"), PORT_IS_OUTPUT).unwrap().0;
-        let state = Box::new(State {
+        let state = Box::new(GeneratorState {
             get_buffer: client.library.jack_port_get_buffer,
             ports: (1..=ports).map(port).collect(),
             frame: 0,
@@ -54,7 +54,7 @@ impl Drop for Generator {
 
 extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
     // SAFETY: the argument is the state, which only this thread uses.
-    let state = unsafe { &mut *argument.cast::<State>() };
+    let state = unsafe { &mut *argument.cast::<GeneratorState>() };
     for (number, port) in (0..).zip(&state.ports) {
         // SAFETY: the port is of this client; its buffer has a sample for each frame.
         let samples = unsafe {

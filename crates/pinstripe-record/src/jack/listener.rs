@@ -13,7 +13,7 @@ use super::library::{CAPTURE_LATENCY, LatencyRange, RawClient};
 use super::{JackClient, PORT_IS_INPUT, PORT_IS_OUTPUT, RawPort};
 
 foreign_functions! {
-    struct Latencies {
+    struct PortLatencies {
         set_callback: unsafe extern "C" fn(
             *mut RawClient, extern "C" fn(c_int, *mut c_void), *mut c_void,
         ) -> c_int = c"jack_set_latency_callback";
@@ -28,9 +28,9 @@ struct Port {
     kept: Vec<f32>,
 }
 
-struct State {
+struct ListenerState {
     get_buffer: unsafe extern "C" fn(*mut RawPort, u32) -> *mut c_void,
-    latencies: Latencies,
+    latencies: PortLatencies,
     delay: u32,
     ports: Vec<Port>,
     is_full: AtomicBool,
@@ -39,7 +39,7 @@ struct State {
 /// Ports `NAME:in_1` and so on, and `NAME:out_1` behind a delay.
 pub(crate) struct CaptureClient {
     client: JackClient,
-    state: NonNull<State>,
+    state: NonNull<ListenerState>,
 }
 
 impl CaptureClient {
@@ -53,9 +53,9 @@ impl CaptureClient {
             kept: Vec::with_capacity(samples),
         };
         let loaded = LoadedLibrary::open(&[c"libjack.so.0"]).unwrap();
-        let state = Box::new(State {
+        let state = Box::new(ListenerState {
             get_buffer: client.library.jack_port_get_buffer,
-            latencies: Latencies::find(&loaded).unwrap(),
+            latencies: PortLatencies::find(&loaded).unwrap(),
             delay,
             ports: (1..=ports).map(port).collect(),
             is_full: AtomicBool::new(false),
@@ -90,7 +90,7 @@ impl CaptureClient {
 
 extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
     // SAFETY: the argument is the state, of which only this thread uses the ports.
-    let state = unsafe { &mut *argument.cast::<State>() };
+    let state = unsafe { &mut *argument.cast::<ListenerState>() };
     let mut is_full = true;
     for port in &mut state.ports {
         // SAFETY: both ports are of this client; a buffer has a sample for each frame.
@@ -118,7 +118,7 @@ extern "C" fn process(frames: u32, argument: *mut c_void) -> c_int {
 /// Reports the latency: samples leave `delay` frames after they arrived.
 extern "C" fn latency(direction: c_int, argument: *mut c_void) {
     // SAFETY: the argument is the state; what is read here is never written.
-    let state = unsafe { &*argument.cast::<State>() };
+    let state = unsafe { &*argument.cast::<ListenerState>() };
     for port in &state.ports {
         let delay = if direction == CAPTURE_LATENCY { state.delay } else { 0 };
         let mut range = LatencyRange { least: delay, most: delay };

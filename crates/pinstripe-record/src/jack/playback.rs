@@ -42,7 +42,7 @@ pub(crate) struct PlaybackCounts {
 }
 
 /// State shared by the threads of the library and the thread of the player.
-struct Shared {
+struct PlaybackShared {
     start: AtomicU64,
     frames: AtomicU64,
     underruns: AtomicU64,
@@ -51,7 +51,7 @@ struct Shared {
 }
 
 /// The argument of the block callback: only the thread of the server's clock accesses it.
-struct State {
+struct PlaybackState {
     library: &'static JackLibrary,
     client: NonNull<RawClient>,
     /// By stream, and in it by channel.
@@ -60,7 +60,7 @@ struct State {
     /// The frame of the server's clock to which the next frame belongs.
     next: Option<u32>,
     is_over: bool,
-    shared: Arc<Shared>,
+    shared: Arc<PlaybackShared>,
 }
 
 /// The streams that are read into buffers of samples.
@@ -72,8 +72,8 @@ struct Tracks {
 
 /// A client that plays. It is stopped when this is dropped.
 pub(crate) struct Playback<'c> {
-    active: ActiveClient<&'c JackClient, State>,
-    shared: Arc<Shared>,
+    active: ActiveClient<&'c JackClient, PlaybackState>,
+    shared: Arc<PlaybackShared>,
 }
 
 impl<'c> Playback<'c> {
@@ -89,14 +89,14 @@ impl<'c> Playback<'c> {
         streams: Vec<PacedConsumer>,
     ) -> Result<Self> {
         debug_assert_eq!(ports.len(), streams.len() * usize::from(shape.channels));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PlaybackShared {
             start: AtomicU64::new(UNKNOWN),
             frames: AtomicU64::new(0),
             underruns: AtomicU64::new(0),
             missing_frames: AtomicU64::new(0),
             is_complete: AtomicBool::new(false),
         });
-        let state = State {
+        let state = PlaybackState {
             library: client.library,
             client: client.raw,
             ports: ports.iter().map(|port| port.0).collect(),
@@ -129,7 +129,7 @@ impl<'c> Playback<'c> {
     }
 }
 
-impl EachBlock for State {
+impl EachBlock for PlaybackState {
     fn block(&mut self, frames: u32) {
         for port in 0..self.ports.len() {
             self.buffer(port, frames).fill(0.0);
@@ -188,7 +188,7 @@ impl EachBlock for State {
     }
 }
 
-impl State {
+impl PlaybackState {
     fn buffer(&mut self, port: usize, frames: u32) -> &mut [f32] {
         // SAFETY: the port is of this client, this is its process thread, and a buffer has as many
         // samples as the block has frames.
@@ -200,13 +200,13 @@ impl State {
 }
 
 /// The result of a stream for a block.
-struct Given {
+struct BlockResult {
     frames: u64,
     missing_frames: u64,
 }
 
 /// Takes samples of a channel, from a frame of the block on.
-type Buffer<'a> = &'a mut dyn FnMut(usize, usize, &mut dyn Iterator<Item = f32>);
+type ChannelBuffer<'a> = &'a mut dyn FnMut(usize, usize, &mut dyn Iterator<Item = f32>);
 
 impl Tracks {
     fn new(shape: StreamShape, streams: Vec<PacedConsumer>) -> Self {
@@ -223,7 +223,7 @@ impl Tracks {
 
     /// Hands over `wanted` frames of one stream as far as they are present. The rest is left out
     /// when it comes, unless the stream is at its end.
-    fn give(&mut self, stream: usize, wanted: usize, buffer: Buffer<'_>) -> Given {
+    fn give(&mut self, stream: usize, wanted: usize, buffer: ChannelBuffer<'_>) -> BlockResult {
         let (size, width) = (self.shape.frame_bytes() as usize, self.shape.format.bytes() as usize);
         let (format, track) = (self.shape.format, &mut self.streams[stream]);
         let mut done = 0;
@@ -242,10 +242,10 @@ impl Tracks {
                 let missing = if is_ended { 0 } else { (wanted - done) as u64 };
                 track.leave_out(missing * size as u64);
                 let frames = if is_ended { done } else { wanted } as u64;
-                return Given { frames, missing_frames: missing };
+                return BlockResult { frames, missing_frames: missing };
             }
         }
-        Given { frames: wanted as u64, missing_frames: 0 }
+        BlockResult { frames: wanted as u64, missing_frames: 0 }
     }
 }
 

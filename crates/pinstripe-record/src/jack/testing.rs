@@ -19,9 +19,9 @@ const NAME: &str = "pinstripe-tests";
 pub const RATE: u32 = 48_000;
 
 /// Ended when this is dropped.
-struct Server(Child);
+struct JackServer(Child);
 
-impl Drop for Server {
+impl Drop for JackServer {
     fn drop(&mut self) {
         // Asked to end, it removes what it has in shared memory.
         end(self.0.id(), Signal::TERM);
@@ -60,7 +60,7 @@ pub fn with_server(test: &str, body: fn(u32)) {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let mut server = Server(server.unwrap());
+    let mut server = JackServer(server.unwrap());
     // One that cannot run here, as where shared memory is small, says so at once.
     std::thread::sleep(Duration::from_millis(300));
     if let Ok(Some(status)) = server.0.try_wait() {

@@ -102,7 +102,7 @@ pub fn record(
 ) -> Result<TakeOutcome> {
     let mut begun = begin::begin(plan, &inputs, folders, monitor)?;
     let shared = Arc::clone(&begun.take.shared);
-    let threads = Threads {
+    let threads = TakeThreads {
         shared: &shared,
         halt: Stop::new()?,
         inputs_ended: Stop::new()?,
@@ -150,7 +150,7 @@ fn encoding_threads(plan: &TakePlan, shared: &SharedTake) -> usize {
 }
 
 /// State that the threads of a take share in addition to [`SharedTake`].
-struct Threads<'a> {
+struct TakeThreads<'a> {
     shared: &'a SharedTake,
     halt: Stop,
     inputs_ended: Stop,
@@ -161,7 +161,7 @@ struct Threads<'a> {
     most: Option<Duration>,
 }
 
-impl Threads<'_> {
+impl TakeThreads<'_> {
     /// The thread of an input.
     fn feed(&self, mut input: Box<dyn RecordInput>, producers: Vec<RingProducer>) {
         let shared = self.shared;

@@ -206,7 +206,7 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
     // Joining reads data; parity is read here.
     let sets: Vec<u64> = (0..log.sets()).collect();
     let damage = each(workers, &sets, |set| damage_of(reader, &log, *set, monitor))?;
-    for Hurt { place, is_repairable, what } in damage.into_iter().flatten() {
+    for DamagedPart { place, is_repairable, what } in damage.into_iter().flatten() {
         let error = Error::new(Kind::Corrupt, what);
         if is_repairable {
             verified.repairable += 1;
@@ -221,7 +221,7 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
 }
 
 /// A damaged part of an output.
-struct Hurt {
+struct DamagedPart {
     place: PathBuf,
     is_repairable: bool,
     what: String,
@@ -233,20 +233,24 @@ fn damage_of(
     log: &StripedLog,
     number: u64,
     monitor: &Monitor,
-) -> Result<Vec<Hurt>> {
+) -> Result<Vec<DamagedPart>> {
     let set = match log.finished_set(number) {
         Ok(set) => set,
         Err(error) => {
             let place = PathBuf::from(&reader.head().source);
             let what = format!("the parity of stripe set {number} cannot be rebuilt: {error}");
-            return Ok(vec![Hurt { place, is_repairable: false, what }]);
+            return Ok(vec![DamagedPart { place, is_repairable: false, what }]);
         }
     };
     let found = set.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes));
     let hurt = found.damage.into_iter().filter_map(|it| {
         let output = reader.outputs()[it.member?].as_ref()?;
         let what = format!("{}: {}", it.part, it.reason);
-        Some(Hurt { place: output.place().to_path_buf(), is_repairable: it.repairable, what })
+        Some(DamagedPart {
+            place: output.place().to_path_buf(),
+            is_repairable: it.repairable,
+            what,
+        })
     });
     Ok(hurt.collect())
 }

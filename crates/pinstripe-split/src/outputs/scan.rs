@@ -26,7 +26,7 @@ pub struct Scan {
 pub fn scan(log: &dyn Log, tag: Tag) -> Result<Scan> {
     let (mut found, mut position) = (Scan::default(), 0);
     loop {
-        let Step { next, batch, is_index } = match step(log, tag, position) {
+        let ScanStep { next, batch, is_index } = match step(log, tag, position) {
             Ok(step) => step,
             Err(error) if error.kind() == Kind::Unsupported => return Err(error),
             Err(_) => match log.resume_at(position) {
@@ -66,13 +66,13 @@ fn begun_anew(log: &dyn Log, tag: Tag, range: Range<u64>) -> Option<u64> {
     None
 }
 
-struct Step {
+struct ScanStep {
     next: u64,
     batch: Option<(BatchPlace, BatchExtent)>,
     is_index: bool,
 }
 
-fn step(log: &dyn Log, tag: Tag, position: u64) -> Result<Step> {
+fn step(log: &dyn Log, tag: Tag, position: u64) -> Result<ScanStep> {
     let mut bytes = Vec::with_capacity(FRAME_BYTES + BatchExtent::BYTES);
     log.read(position, FRAME_BYTES, &mut bytes)?;
     let head = bytes.first_chunk().expect("a read is whole or an error");
@@ -80,17 +80,17 @@ fn step(log: &dyn Log, tag: Tag, position: u64) -> Result<Step> {
     let end = position.saturating_add(frame.log_bytes());
     let is_index = frame.kind == FrameKind::Index;
     if !is_index && frame.kind != FrameKind::Batch {
-        return Ok(Step { next: end, batch: None, is_index });
+        return Ok(ScanStep { next: end, batch: None, is_index });
     }
     bytes.clear();
     log.read(position + FRAME_BYTES as u64, frame.stored_bytes as usize, &mut bytes)?;
     frame.verify(&bytes)?;
     if is_index {
-        return Ok(Step { next: end, batch: None, is_index });
+        return Ok(ScanStep { next: end, batch: None, is_index });
     }
     let batch = BatchExtent::decode(&bytes)?;
     let next = position.saturating_add(batch.log_bytes.max(frame.log_bytes()));
     let (offset, raw_bytes) = (frame.offset, frame.raw_bytes);
     let place = BatchPlace { offset, raw_bytes, position, log_bytes: batch.log_bytes };
-    Ok(Step { next, batch: Some((place, batch)), is_index })
+    Ok(ScanStep { next, batch: Some((place, batch)), is_index })
 }

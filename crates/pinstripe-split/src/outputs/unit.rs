@@ -137,8 +137,8 @@ impl UnitReader {
         let whole = place.offset..place.offset + place.raw_bytes;
         let Some(log) = fetched else { return Ok(Unit::lost(whole)) };
         let UnitReader { block, decoder, .. } = self;
-        let mut walk = Walk { bytes: log, at: 0, tag: source.tag, has_skipped: false };
-        let mut assembly = Assembly { next: whole.start, whole, unit: Unit::default(), out };
+        let mut walk = FrameWalk { bytes: log, at: 0, tag: source.tag, has_skipped: false };
+        let mut assembly = BatchAssembly { next: whole.start, whole, unit: Unit::default(), out };
         while let Some((frame, stored)) = walk.next()? {
             assembly.take(&frame, stored, |out| {
                 raw_block(&frame, stored, source.sidecar, block, decoder, out)
@@ -163,7 +163,7 @@ fn fetch_with(
 }
 
 /// A batch whose blocks come one after the other.
-struct Assembly<'o> {
+struct BatchAssembly<'o> {
     /// The range of the source that the batch is of.
     whole: Range<u64>,
     /// The end of what came so far.
@@ -172,7 +172,7 @@ struct Assembly<'o> {
     out: &'o mut AlignedBuf,
 }
 
-impl Assembly<'_> {
+impl BatchAssembly<'_> {
     /// Takes one frame in; `decode` fills a block's raw bytes.
     fn take(&mut self, frame: &Frame, stored: &[u8], decode: impl FnOnce(&mut [u8]) -> Result<()>) {
         match frame.kind {
@@ -288,7 +288,7 @@ fn raw_block(
 }
 
 /// The frames of a batch; after one that is damaged, from the next one that is intact.
-struct Walk<'a> {
+struct FrameWalk<'a> {
     bytes: &'a [u8],
     at: usize,
     tag: Tag,
@@ -296,7 +296,7 @@ struct Walk<'a> {
     has_skipped: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> FrameWalk<'a> {
     fn next(&mut self) -> Result<Option<(Frame, &'a [u8])>> {
         // Megabytes may have to be skipped: only a possible head is decoded.
         while let Some(passed) = self.bytes.get(self.at..).and_then(Frame::find) {

@@ -68,7 +68,7 @@ pub struct JoinOutcome {
     pub blake3: Option<[u8; 32]>,
 }
 
-struct Shared<'s, 't> {
+struct JoinShared<'s, 't> {
     job: &'s JoinJob<'s>,
     batches: &'s [Located],
     target: Mutex<Target<'t>>,
@@ -77,15 +77,15 @@ struct Shared<'s, 't> {
     turn: Mutex<usize>,
     turned: Condvar,
     abort: Abort,
-    found: Mutex<Found>,
+    found: Mutex<FoundOutputs>,
     monitor: &'s Monitor,
 }
 
 /// Wakes the threads that wait for their turn when a worker ends, however it ends: their turn may
 /// never come. Under the lock, so that no thread is between its check and its wait.
-struct Wake<'w, 's, 't>(&'w Shared<'s, 't>);
+struct WakeOnDrop<'w, 's, 't>(&'w JoinShared<'s, 't>);
 
-impl Drop for Wake<'_, '_, '_> {
+impl Drop for WakeOnDrop<'_, '_, '_> {
     fn drop(&mut self) {
         let _turn = lock(&self.0.turn);
         self.0.turned.notify_all();
@@ -93,7 +93,7 @@ impl Drop for Wake<'_, '_, '_> {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundOutputs {
     outcome: JoinOutcome,
     hash: TreeHash,
 }
@@ -116,7 +116,7 @@ impl JoinJob<'_> {
         if let (Some(lost), false) = (absent.first(), self.best_effort) {
             return Err(lost_error(lost));
         }
-        let shared = Shared {
+        let shared = JoinShared {
             job: self,
             batches: self.reader.batches_in(&self.range),
             is_verifying: matches!(target, Target::None),
@@ -156,7 +156,7 @@ fn lost_error(lost: &Range<u64>) -> Error {
     )
 }
 
-impl Shared<'_, '_> {
+impl JoinShared<'_, '_> {
     fn carry_out(&self, workers: usize) -> Result<()> {
         let workers = workers.clamp(1, self.batches.len().max(1));
         std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ impl Shared<'_, '_> {
                 std::thread::scope(|scope| {
                     for _ in 0..workers {
                         scope.spawn(|| {
-                            let _wake = Wake(self);
+                            let _wake = WakeOnDrop(self);
                             let _guard = self.abort.on_panic();
                             if let Err(error) = self.work(ahead, &buffers, lane.as_ref()) {
                                 self.abort.raise(error);
@@ -373,9 +373,9 @@ impl Shared<'_, '_> {
 
 /// As a disk takes them.
 #[repr(align(4096))]
-struct Zeros([u8; 1 << 20]);
+struct DiskZeros([u8; 1 << 20]);
 
-static ZEROS: Zeros = Zeros([0; 1 << 20]);
+static ZEROS: DiskZeros = DiskZeros([0; 1 << 20]);
 
 fn send_zeros(out: &mut dyn FnMut(&[u8]) -> Result<()>, mut bytes: u64) -> Result<()> {
     while bytes > 0 {

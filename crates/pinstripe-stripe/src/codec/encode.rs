@@ -48,14 +48,14 @@ impl Encoded {
 /// Makes records small, one after the other.
 pub struct Encoder {
     codec: Codec,
-    engine: Engine,
+    engine: CodecEngine,
     /// Room for the worst case of the codecs that demand it; as long as the largest so far.
     scratch: Vec<u8>,
     /// Records in a row that looked incompressible.
     hopeless: u32,
 }
 
-enum Engine {
+enum CodecEngine {
     Raw,
     Zstd(zstd::bulk::Compressor<'static>),
     Lz4 { small: CompressTable, large: CompressTable },
@@ -70,13 +70,13 @@ impl Encoder {
     /// [`Kind::Usage`] for a zstd level that cannot be asked for; [`Kind::Io`] without memory.
     pub fn new(codec: Codec) -> Result<Self> {
         let engine = match codec {
-            Codec::Raw => Engine::Raw,
-            Codec::Zstd { level } => Engine::Zstd(zstd_context(check_level(level)?)?),
+            Codec::Raw => CodecEngine::Raw,
+            Codec::Zstd { level } => CodecEngine::Zstd(zstd_context(check_level(level)?)?),
             Codec::Lz4 => {
-                Engine::Lz4 { small: CompressTable::small(), large: CompressTable::large() }
+                CodecEngine::Lz4 { small: CompressTable::small(), large: CompressTable::large() }
             }
-            Codec::Snappy => Engine::Snappy(Box::new(snap::raw::Encoder::new())),
-            Codec::Lzo => Engine::Lzo(lzo::Dictionary::default()),
+            Codec::Snappy => CodecEngine::Snappy(Box::new(snap::raw::Encoder::new())),
+            Codec::Lzo => CodecEngine::Lzo(lzo::Dictionary::default()),
         };
         Ok(Encoder { codec, engine, scratch: Vec::new(), hopeless: 0 })
     }
@@ -148,24 +148,24 @@ impl Encoder {
     fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
         let scratch = &mut self.scratch;
         match &mut self.engine {
-            Engine::Raw => Ok(raw.len()),
-            Engine::Zstd(context) => {
+            CodecEngine::Raw => Ok(raw.len()),
+            CodecEngine::Zstd(context) => {
                 // Room for the worst case, so that zstd never stops half way.
                 out.reserve(zstd::zstd_safe::compress_bound(raw.len()));
                 let mut behind = std::io::Cursor::new(out);
                 behind.set_position(behind.get_ref().len() as u64);
                 context.compress_to_buffer(raw, &mut behind).map_err(|e| e.to_string())
             }
-            Engine::Lz4 { small, large } => {
+            CodecEngine::Lz4 { small, large } => {
                 let table = if raw.len() < LZ4_SMALL_BYTES { small } else { large };
                 let to = room(scratch, lz4_flex::block::get_maximum_output_size(raw.len()));
                 lz4_flex::block::compress_into_with_table(raw, to, table).map_err(|e| e.to_string())
             }
-            Engine::Snappy(encoder) => {
+            CodecEngine::Snappy(encoder) => {
                 let to = room(scratch, snap::raw::max_compress_len(raw.len()));
                 encoder.compress(raw, to).map_err(|e| e.to_string())
             }
-            Engine::Lzo(dictionary) => {
+            CodecEngine::Lzo(dictionary) => {
                 let to = room(scratch, lzo::max_stored_bytes(raw.len()));
                 Ok(lzo::compress(raw, dictionary, to))
             }

@@ -45,10 +45,10 @@ const PATIENCE_PER_WORKER: u32 = 2;
 /// Decides for all workers.
 pub struct Governor {
     patience: u32,
-    state: Mutex<State>,
+    state: Mutex<GovernorState>,
 }
 
-struct State {
+struct GovernorState {
     /// The lighter of the two steps.
     level: usize,
     /// The number of decisions in a row that found members lagging, or starving.
@@ -60,7 +60,7 @@ impl Governor {
     /// Creates a governor for `workers` workers.
     pub fn new(workers: usize) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX);
-        let state = State { level: FIRST_LEVEL, lagging: 0, starving: 0 };
+        let state = GovernorState { level: FIRST_LEVEL, lagging: 0, starving: 0 };
         Governor {
             patience: PATIENCE.saturating_add(workers.saturating_mul(PATIENCE_PER_WORKER)),
             state: Mutex::new(state),
@@ -84,10 +84,10 @@ impl Governor {
     }
 }
 
-impl State {
+impl GovernorState {
     fn enter(&mut self, level: usize) {
         debug_assert!(level <= LAST_LEVEL, "a level has two steps");
-        *self = State { level, lagging: 0, starving: 0 };
+        *self = GovernorState { level, lagging: 0, starving: 0 };
     }
 }
 

@@ -65,7 +65,7 @@ impl Filter {
         let slots = shape.slots().ok_or_else(|| {
             Error::new(Kind::Usage, format!("{} keys are too many for one filter", keys.len()))
         })?;
-        let mut table = Table::new(slots, keys.len());
+        let mut table = BuildTable::new(slots, keys.len());
         for attempt in 1..=SEEDS_MAX {
             filter.seed = mix(attempt);
             if table.peel(&filter, keys) {
@@ -148,7 +148,7 @@ fn fingerprint(hash: u64) -> u8 {
 
 /// The state of building: for each slot, the number of unplaced keys that map to it, and their
 /// hashes combined; where one key is left, that is its hash.
-struct Table {
+struct BuildTable {
     counts: Vec<u8>,
     hashes: Vec<u64>,
     /// Slots that were given to one key each, in this order.
@@ -157,9 +157,9 @@ struct Table {
     alone: Vec<u32>,
 }
 
-impl Table {
+impl BuildTable {
     fn new(slots: usize, keys: usize) -> Self {
-        Table {
+        BuildTable {
             counts: vec![0; slots],
             hashes: vec![0; slots],
             order: Vec::with_capacity(keys),

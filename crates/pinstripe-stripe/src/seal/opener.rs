@@ -23,14 +23,14 @@ const SUBKEYS_MAX: usize = 1024;
 
 /// Opens seals; shared by threads.
 pub struct Opener {
-    state: State,
+    state: OpenerState,
     subkeys: Mutex<HashMap<SubkeyName, Arc<Cipher>>>,
 }
 
 /// Cipher, generation and salt: with the master key, they determine a subkey.
 type SubkeyName = (Encryption, u32, [u8; SALT_BYTES]);
 
-enum State {
+enum OpenerState {
     /// The store seals nothing.
     Clear,
     /// The store seals, and the keys were not given.
@@ -53,17 +53,17 @@ pub struct OpenedRecord {
 impl Opener {
     /// For a store that seals nothing.
     pub fn clear() -> Self {
-        Opener { state: State::Clear, subkeys: Mutex::default() }
+        Opener { state: OpenerState::Clear, subkeys: Mutex::default() }
     }
 
     /// For a store that seals, without its keys: everything sealed is [`Kind::Locked`].
     pub fn locked() -> Self {
-        Opener { state: State::Locked, subkeys: Mutex::default() }
+        Opener { state: OpenerState::Locked, subkeys: Mutex::default() }
     }
 
     /// For a store that seals, with its keys.
     pub fn new(keys: &Keys) -> Self {
-        Opener { state: State::Open(keys.seals.clone()), subkeys: Mutex::default() }
+        Opener { state: OpenerState::Open(keys.seals.clone()), subkeys: Mutex::default() }
     }
 
     /// Verifies the record that `bytes` begin with and opens it in place.
@@ -140,12 +140,12 @@ impl Opener {
     fn is_sealed(&self, seal: Encryption, what: &str) -> Result<bool> {
         let wrong = |text: &str| Err(Error::new(Kind::Corrupt, format!("{text} {what}")));
         match (&self.state, seal) {
-            (State::Clear, Encryption::None) => Ok(false),
-            (State::Clear, _) => wrong("an unencrypted store has a sealed"),
+            (OpenerState::Clear, Encryption::None) => Ok(false),
+            (OpenerState::Clear, _) => wrong("an unencrypted store has a sealed"),
             // A process that can write to members must not be able to pass off its own objects.
             (_, Encryption::None) => wrong("an encrypted store has an unsealed"),
-            (State::Locked, _) => Err(locked()),
-            (State::Open(_), _) => Ok(true),
+            (OpenerState::Locked, _) => Err(locked()),
+            (OpenerState::Open(_), _) => Ok(true),
         }
     }
 
@@ -170,7 +170,7 @@ impl Opener {
         generation: u32,
         salt: [u8; SALT_BYTES],
     ) -> Result<Arc<Cipher>> {
-        let State::Open(masters) = &self.state else { return Err(locked()) };
+        let OpenerState::Open(masters) = &self.state else { return Err(locked()) };
         let name = (seal, generation, salt);
         if let Some(cipher) = lock(&self.subkeys).get(&name) {
             return Ok(Arc::clone(cipher));
@@ -190,9 +190,9 @@ impl Opener {
 impl std::fmt::Debug for Opener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.state {
-            State::Clear => "Opener(clear)",
-            State::Locked => "Opener(locked)",
-            State::Open(_) => "Opener(secret)",
+            OpenerState::Clear => "Opener(clear)",
+            OpenerState::Locked => "Opener(locked)",
+            OpenerState::Open(_) => "Opener(secret)",
         })
     }
 }

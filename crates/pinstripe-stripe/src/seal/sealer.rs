@@ -23,12 +23,12 @@ const PLAIN_AT: usize = RECORD_HEAD_BYTES + BLOB_HEAD_BYTES;
 
 /// Seals what one run writes; shared by its threads.
 pub struct Sealer {
-    run: Option<Run>,
+    run: Option<SealRun>,
     padding: Padding,
 }
 
 /// A run's subkey and how often it was used.
-struct Run {
+struct SealRun {
     encryption: Encryption,
     generation: u32,
     salt: [u8; SALT_BYTES],
@@ -56,7 +56,7 @@ impl Sealer {
         let salt = random()?;
         let cipher = Cipher::of_run(encryption, master, &salt)?;
         let generation = (keys.seals.len() - 1) as u32;
-        let run = Run { encryption, generation, salt, cipher, next: AtomicU64::new(0) };
+        let run = SealRun { encryption, generation, salt, cipher, next: AtomicU64::new(0) };
         Ok(Sealer { run: Some(run), padding })
     }
 
@@ -171,7 +171,7 @@ impl Sealer {
     }
 }
 
-impl Run {
+impl SealRun {
     /// Makes the blob that begins at `start`, and fills in its head.
     fn seal(&self, aad: &[u8], bytes: &mut Vec<u8>, start: usize) -> Result<()> {
         // At a billion records per second the counter lasts for centuries.

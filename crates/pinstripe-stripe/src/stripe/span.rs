@@ -8,7 +8,7 @@ use super::report::ReadReport;
 use pinstripe_base::error::Result;
 
 /// Neighbouring bytes of one extent.
-struct Run {
+struct ExtentRun {
     slot: usize,
     offset: u64,
     bytes: usize,
@@ -41,7 +41,7 @@ impl SetReader {
         if runs.iter().any(|run| far[run.slot]) {
             return None;
         }
-        let read = |run: &Run| {
+        let read = |run: &ExtentRun| {
             let member = self.member(self.quick(run.slot)?)?;
             member.read_span(self.name(), run.offset, run.bytes).ok()
         };
@@ -62,8 +62,8 @@ impl SetReader {
     }
 
     /// Returns the parts of each extent that a range needs, joined where they touch.
-    fn runs(&self, range: &Range<u64>) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs(&self, range: &Range<u64>) -> Vec<ExtentRun> {
+        let mut runs: Vec<ExtentRun> = Vec::new();
         for piece in self.layout().pieces(range.clone()) {
             let part = ((piece.logical.start - range.start) as usize, piece.column.len());
             let of_slot = runs.iter_mut().rev().find(|run| run.slot == piece.slot);
@@ -72,7 +72,7 @@ impl SetReader {
                     run.bytes += part.1;
                     run.parts.push(part);
                 }
-                None => runs.push(Run {
+                None => runs.push(ExtentRun {
                     slot: piece.slot,
                     offset: piece.extent_offset,
                     bytes: part.1,

@@ -16,15 +16,15 @@ pub const WINDOW_BYTES: u64 = 4 << 20;
 
 /// The last part that was read of each member.
 #[derive(Default)]
-pub(super) struct Windows(Vec<Window>);
+pub(super) struct Windows(Vec<MemberWindow>);
 
-struct Window {
+struct MemberWindow {
     member: usize,
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl MemberWindow {
     fn get(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
         let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         self.bytes.get(from..from.checked_add(bytes)?)
@@ -52,7 +52,7 @@ impl Windows {
         self.0.retain(|window| window.member != member);
         let wanted = WINDOW_BYTES.max(buf.len() as u64).min(end.saturating_sub(offset));
         let window = match there.read_span(set.name(), offset, wanted as usize) {
-            Ok(bytes) => Window { member, start: offset, bytes },
+            Ok(bytes) => MemberWindow { member, start: offset, bytes },
             Err(_) => return set.read_from(member, offset, buf),
         };
         match window.get(offset, buf.len()) {

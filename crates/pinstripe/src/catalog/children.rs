@@ -37,7 +37,7 @@ pub(crate) struct ChildOfDirectory<'n> {
 }
 
 /// A series' rows in a directory, and the next one of them.
-struct Stream<'r> {
+struct SeriesRows<'r> {
     series: usize,
     rows: Rows<'r>,
     next: Option<(Vec<u8>, VersionRow)>,
@@ -66,7 +66,7 @@ impl Catalog {
         let mut streams = Vec::with_capacity(statements.len());
         for (series, id, statement) in &mut statements {
             let rows = statement.query(params![*id, from]).map_err(failed)?;
-            let mut stream = Stream { series: *series, rows, next: None };
+            let mut stream = SeriesRows { series: *series, rows, next: None };
             stream.advance().map_err(failed)?;
             streams.push(stream);
         }
@@ -120,7 +120,7 @@ const FROM_NAME: &str = "SELECT first, last, mode, size, seconds, nanos, content
 const OF_NAME: &str = "SELECT first, last, mode, size, seconds, nanos, content
      FROM versions WHERE dir = ?1 AND name = ?2 ORDER BY first";
 
-impl Stream<'_> {
+impl SeriesRows<'_> {
     fn advance(&mut self) -> rusqlite::Result<()> {
         self.next = match self.rows.next()? {
             Some(row) => Some((row.get(7)?, read(row, self.series)?)),

@@ -215,7 +215,7 @@ fn take_in(
     monitor.note(&format!("adding {} to the catalog", counted(snapshots.len())));
     let index = Index::load(store, monitor)?;
     let packs = PackReader::new(store, monitor);
-    let trees = Trees { packs: &packs, index: &index, stop };
+    let trees = SnapshotTrees { packs: &packs, index: &index, stop };
     let mut uncommitted = 0;
     for snapshot in &snapshots {
         match trees.take_in(catalog, snapshot) {
@@ -254,13 +254,13 @@ fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> R
 }
 
 /// Access to the trees of snapshots.
-struct Trees<'a> {
+struct SnapshotTrees<'a> {
     packs: &'a PackReader<'a>,
     index: &'a Index<'a>,
     stop: &'a AtomicBool,
 }
 
-impl<'a> Trees<'a> {
+impl<'a> SnapshotTrees<'a> {
     fn reader(&self) -> ChunkReader<'a> {
         ChunkReader::new(self.packs, self.index)
     }

@@ -59,14 +59,14 @@ pub fn run(
     let source = tree()?;
     let mut archive =
         Archive { holes, monitor, out, written_bytes: 0, path: Vec::new(), is_damaged: false };
-    let feed = |feed: &mut Feed<'_, '_, Mark>| feed_all(feed, source, &below, holes, monitor);
+    let feed = |feed: &mut Feed<'_, '_, OutputMark>| feed_all(feed, source, &below, holes, monitor);
     stream(origin, feed, &mut |output| archive.take(output))?;
     archive.zeros(tar::ending(archive.written_bytes) as u64)?;
     Ok(snapshot)
 }
 
 /// The marks between content.
-enum Mark {
+enum OutputMark {
     /// An entry, with its name in the archive, and the name of an earlier entry if it is a hard
     /// link to it.
     Begin { entry: Box<Entry>, name: Vec<u8>, link_to: Option<Vec<u8>> },
@@ -75,7 +75,7 @@ enum Mark {
 }
 
 fn feed_all(
-    feed: &mut Feed<'_, '_, Mark>,
+    feed: &mut Feed<'_, '_, OutputMark>,
     mut tree: TreeReader<'_>,
     strip: &[u8],
     holes: Holes,
@@ -108,10 +108,10 @@ fn feed_all(
             link_to = (*first != name).then(|| first.clone());
         }
         let is_file = entry.meta.kind == FileKind::File && link_to.is_none();
-        feed.mark(Mark::Begin { entry: Box::new(entry.clone()), name, link_to });
+        feed.mark(OutputMark::Begin { entry: Box::new(entry.clone()), name, link_to });
         if is_file {
             feed.file(&mut tree, &entry, 0..entry.size, holes);
-            feed.mark(Mark::End);
+            feed.mark(OutputMark::End);
         }
     }
     Ok(())
@@ -137,12 +137,14 @@ struct Archive<'a> {
 }
 
 impl Archive<'_> {
-    fn take(&mut self, output: StreamPart<'_, Mark>) -> Result<()> {
+    fn take(&mut self, output: StreamPart<'_, OutputMark>) -> Result<()> {
         match output {
-            StreamPart::Mark(Mark::Begin { entry, name, link_to }) => {
+            StreamPart::Mark(OutputMark::Begin { entry, name, link_to }) => {
                 self.begin(&entry, &name, link_to.as_deref())
             }
-            StreamPart::Mark(Mark::End) => self.zeros(tar::padding(self.written_bytes) as u64),
+            StreamPart::Mark(OutputMark::End) => {
+                self.zeros(tar::padding(self.written_bytes) as u64)
+            }
             StreamPart::Bytes(bytes) => {
                 self.monitor.add(Counter::RestoredBytes, bytes.len() as u64);
                 self.put(bytes)

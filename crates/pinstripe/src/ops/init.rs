@@ -244,12 +244,12 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let Some((fate, other)) = twin else { continue };
         let other = places[other].display();
         let (what, advice) = match fate {
-            Fate::Disk(name) => (
+            FailureDomain::Disk(name) => (
                 format!("this member is on the same disk ({name}) as {other}"),
                 "if that disk is lost, both members are lost, and they share its speed; name a \
                  directory on another disk, or accept this with --same-disk",
             ),
-            Fate::Endpoint(name) => (
+            FailureDomain::Endpoint(name) => (
                 format!("this member is at the same endpoint ({name}) as {other}"),
                 "if that endpoint or account is lost, both members are lost; name a bucket of \
                  another provider, or accept this with --same-fate",
@@ -262,16 +262,16 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
 
 /// A common cause of loss of several members.
 #[derive(PartialEq)]
-enum Fate {
+enum FailureDomain {
     Disk(String),
     Endpoint(String),
 }
 
-fn fate(to: &Places, place: &Path) -> Result<Option<Fate>> {
+fn fate(to: &Places, place: &Path) -> Result<Option<FailureDomain>> {
     if is_remote(place) {
-        return to.fate(place).map(|fate| Some(Fate::Endpoint(fate)));
+        return to.fate(place).map(|fate| Some(FailureDomain::Endpoint(fate)));
     }
-    Ok(physical_disk(existing(place)).map(|disk| Fate::Disk(disk.name().to_string())))
+    Ok(physical_disk(existing(place)).map(|disk| FailureDomain::Disk(disk.name().to_string())))
 }
 
 /// The place itself, or the closest directory above it that exists.

@@ -199,13 +199,13 @@ fn next(tree: &mut ChosenReader<'_>, monitor: &Monitor) -> Option<Entry> {
 }
 
 /// The name to which later names of a file would be linked.
-struct FirstName {
+struct PreviewName {
     path: Vec<u8>,
     /// It would be a file of its own: the present one has other names, or other content.
     is_new: bool,
 }
 
-type FirstNames = HashMap<(u64, u64), FirstName>;
+type PreviewNames = HashMap<(u64, u64), PreviewName>;
 
 /// The action for an entry, and the bytes of its content to write. `None` for the target itself, if
 /// it stays as it is.
@@ -217,7 +217,7 @@ fn judge(
     tree: &mut ChosenReader<'_>,
     entry: &Entry,
     path: &[u8],
-    firsts: &mut FirstNames,
+    firsts: &mut PreviewNames,
 ) -> Result<Option<(Act, u64)>> {
     if entry.meta.kind == FileKind::Directory {
         return Ok(directory(plan, entry, path).map(|act| (act, 0)));
@@ -241,7 +241,7 @@ fn judge(
         }
     };
     if entry.is_hard_linked() {
-        firsts.insert(key, FirstName { path: path.to_vec(), is_new });
+        firsts.insert(key, PreviewName { path: path.to_vec(), is_new });
     }
     Ok(Some((act, bytes)))
 }

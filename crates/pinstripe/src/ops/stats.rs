@@ -80,17 +80,22 @@ pub struct StatsOptions<'a> {
 const KEY_BYTES: u64 = 40;
 
 /// The counts of one sum.
-struct Sum {
+struct SumCounts {
     holds: Holds,
     by_name: Distinct,
     by_content: Distinct,
     by_chunk: Distinct,
 }
 
-impl Sum {
+impl SumCounts {
     fn new(most: usize) -> Self {
         let count = || Distinct::new(most);
-        Sum { holds: Holds::default(), by_name: count(), by_content: count(), by_chunk: count() }
+        SumCounts {
+            holds: Holds::default(),
+            by_name: count(),
+            by_content: count(),
+            by_chunk: count(),
+        }
     }
 
     fn add_file(&mut self, file: &FileKeys) {
@@ -156,10 +161,10 @@ fn look(
     monitor: &Monitor,
 ) -> Result<Looked> {
     let most = (origin.limits.ahead_bytes() / KEY_BYTES / 6) as usize;
-    let mut all = Sum::new(most);
+    let mut all = SumCounts::new(most);
     let mut single = Vec::new();
     for snapshot in known {
-        let mut sum = Sum::new(most);
+        let mut sum = SumCounts::new(most);
         let chunks = ChunkReader::new(origin.packs, origin.index);
         let mut tree = TreeReader::new(chunks, &snapshot.root, b"")?;
         let mut linked = HashSet::new();

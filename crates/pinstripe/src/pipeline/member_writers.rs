@@ -54,7 +54,7 @@ pub struct SetMembers {
     members: Arc<Vec<usize>>,
 }
 
-enum Command {
+enum WriterCommand {
     /// With the bytes that are set aside for the extent.
     Begin(ExtentName, u64),
     Append(ExtentName, Vec<u8>),
@@ -77,18 +77,18 @@ impl Barrier {
 
 /// The members being written to.
 pub struct MemberWriters<'a> {
-    queues: Vec<Option<Sender<Command>>>,
+    queues: Vec<Option<Sender<WriterCommand>>>,
     /// By member number: whether it takes stripe sets.
     takes: Vec<bool>,
     /// By member number.
     rooms: Vec<Option<Room>>,
     config: &'a StoreConfig,
-    shared: Shared<'a>,
+    shared: WritersShared<'a>,
 }
 
 /// The ability of a member to take part in this run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum MemberStanding {
     Fit,
     /// It has no room for another extent; small objects are written to it.
     Full,
@@ -99,8 +99,8 @@ enum Standing {
 }
 
 #[derive(Clone)]
-struct Shared<'a> {
-    standings: Arc<Mutex<Vec<Standing>>>,
+struct WritersShared<'a> {
+    standings: Arc<Mutex<Vec<MemberStanding>>>,
     /// Sets that were to be sealed on a member and were not.
     short: Arc<Mutex<HashSet<ExtentName>>>,
     parity: usize,
@@ -129,9 +129,9 @@ impl<'a> MemberWriters<'a> {
         let queue =
             |far: &Option<Far>| far.map_or(strips_queued, |_| strips_queued.min(FAR_STRIPS_QUEUED));
         let queued: Vec<_> = far.iter().map(queue).collect();
-        let mut standings = vec![Standing::Fit; members.len()];
-        store.absent().for_each(|absent| standings[absent] = Standing::Failed);
-        let shared = Shared {
+        let mut standings = vec![MemberStanding::Fit; members.len()];
+        store.absent().for_each(|absent| standings[absent] = MemberStanding::Failed);
+        let shared = WritersShared {
             standings: Arc::new(Mutex::new(standings)),
             short: Arc::default(),
             parity: usize::from(store.config.parity),
@@ -162,7 +162,7 @@ impl<'a> MemberWriters<'a> {
         writers
     }
 
-    fn send(&self, member: usize, command: Command) {
+    fn send(&self, member: usize, command: WriterCommand) {
         if let Some(queue) = &self.queues[member] {
             // A writer that panicked has closed its queue; the scope passes the panic on.
             let _ = queue.send(command);
@@ -211,7 +211,7 @@ impl<'a> MemberWriters<'a> {
             let Some(room) = self.rooms[number].as_ref().filter(|_| self.takes[number]) else {
                 continue;
             };
-            if !self.shared.is(number, Standing::Fit) {
+            if !self.shared.is(number, MemberStanding::Fit) {
                 continue;
             }
             if room.has_some() {
@@ -245,7 +245,7 @@ impl<'a> MemberWriters<'a> {
             if let Some(room) = &self.rooms[member] {
                 room.set_aside(extent_bytes);
             }
-            self.send(member, Command::Begin(name, extent_bytes));
+            self.send(member, WriterCommand::Begin(name, extent_bytes));
         }
         SetMembers { geometry, pack_bytes, members: Arc::new(members) }
     }
@@ -263,19 +263,21 @@ impl<'a> MemberWriters<'a> {
 
     /// Members that are absent or failed. One that is merely full keeps what it has.
     pub(crate) fn failed(&self) -> Vec<usize> {
-        (0..self.queues.len()).filter(|number| self.shared.is(*number, Standing::Failed)).collect()
+        (0..self.queues.len())
+            .filter(|number| self.shared.is(*number, MemberStanding::Failed))
+            .collect()
     }
 
     /// Seals a stripe set on all members that hold it.
     pub fn seal(&self, name: ExtentName, set_members: &SetMembers) {
-        set_members.members.iter().for_each(|&member| self.send(member, Command::Seal(name)));
+        set_members.members.iter().for_each(|&member| self.send(member, WriterCommand::Seal(name)));
     }
 
     /// Writes a small object on every member.
     pub fn put(&self, name: ExtentName, bytes: Vec<u8>) {
         let bytes = Arc::new(bytes);
         (0..self.queues.len())
-            .for_each(|member| self.send(member, Command::Put(name, Arc::clone(&bytes))));
+            .for_each(|member| self.send(member, WriterCommand::Put(name, Arc::clone(&bytes))));
     }
 
     /// Puts the object that says that a run is done, on one member after the other, so that of two
@@ -286,7 +288,7 @@ impl<'a> MemberWriters<'a> {
     /// [`Kind::Busy`] when another object has the name: this run was ended from outside. The run's
     /// fatal error.
     pub fn commit(&self, store: &Store, name: ExtentName, bytes: &[u8]) -> Result<()> {
-        let has_failed = |number: usize| self.shared.is(number, Standing::Failed);
+        let has_failed = |number: usize| self.shared.is(number, MemberStanding::Failed);
         let takers = || store.present().filter(|(number, _)| !has_failed(*number));
         for (at, (number, member)) in takers().enumerate() {
             let put = member.put(name, bytes);
@@ -310,7 +312,7 @@ impl<'a> MemberWriters<'a> {
                 // Another process has carried it here, or brought it in the same merge.
                 Err(error)
                     if error.kind() == Kind::Exists && snapshots::is_on(store, member, name) => {}
-                Err(error) => self.shared.fail(number, member, error, Standing::Failed),
+                Err(error) => self.shared.fail(number, member, error, MemberStanding::Failed),
             }
             self.shared.abort.check()?;
         }
@@ -336,14 +338,14 @@ impl<'a> MemberWriters<'a> {
     /// Removes a small object from every member. A leftover of one that cannot be removed does no
     /// harm.
     pub fn delete(&self, name: ExtentName) {
-        (0..self.queues.len()).for_each(|member| self.send(member, Command::Delete(name)));
+        (0..self.queues.len()).for_each(|member| self.send(member, WriterCommand::Delete(name)));
     }
 
     /// Marks this point of the commands, for waiting later.
     pub fn begin_barrier(&self) -> Barrier {
         let (sender, receiver) = bounded(self.queues.len());
         for member in 0..self.queues.len() {
-            self.send(member, Command::Barrier(sender.clone()));
+            self.send(member, WriterCommand::Barrier(sender.clone()));
         }
         Barrier(receiver)
     }
@@ -372,7 +374,7 @@ pub struct MemberSink<'f, 'a> {
 
 impl StripSink for MemberSink<'_, '_> {
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
-        self.writers.send(self.members[slot], Command::Append(self.name, bytes));
+        self.writers.send(self.members[slot], WriterCommand::Append(self.name, bytes));
         Ok(())
     }
 
@@ -384,31 +386,32 @@ impl StripSink for MemberSink<'_, '_> {
     }
 }
 
-impl Shared<'_> {
-    fn standings(&self) -> MutexGuard<'_, Vec<Standing>> {
+impl WritersShared<'_> {
+    fn standings(&self) -> MutexGuard<'_, Vec<MemberStanding>> {
         lock(&self.standings)
     }
 
-    fn is(&self, member: usize, standing: Standing) -> bool {
+    fn is(&self, member: usize, standing: MemberStanding) -> bool {
         self.standings()[member] == standing
     }
 
     /// Whether extents on a member are given up.
     fn has_lost_extents(&self, member: usize) -> bool {
-        matches!(self.standings()[member], Standing::CutShort | Standing::Failed)
+        matches!(self.standings()[member], MemberStanding::CutShort | MemberStanding::Failed)
     }
 
     fn first_full(&self) -> Option<usize> {
-        let is_full = |it: &Standing| matches!(it, Standing::Full | Standing::CutShort);
+        let is_full =
+            |it: &MemberStanding| matches!(it, MemberStanding::Full | MemberStanding::CutShort);
         self.standings().iter().position(is_full)
     }
 
     /// States that a fit member is full; `false` where it is not fit any more.
     fn becomes_full(&self, member: usize) -> bool {
         let standing = &mut self.standings()[member];
-        let was_fit = *standing == Standing::Fit;
+        let was_fit = *standing == MemberStanding::Fit;
         if was_fit {
-            *standing = Standing::Full;
+            *standing = MemberStanding::Full;
         }
         was_fit
     }
@@ -419,11 +422,12 @@ impl Shared<'_> {
 
     /// Gives a member up, or only the sets that are open on it if it ran out of room; raises the
     /// fatal error when the run cannot continue without it.
-    fn fail(&self, number: usize, member: &SharedMember, error: Error, to: Standing) {
+    fn fail(&self, number: usize, member: &SharedMember, error: Error, to: MemberStanding) {
         let mut standings = self.standings();
-        let was_told = standings[number] == Standing::Full;
+        let was_told = standings[number] == MemberStanding::Full;
         standings[number] = to;
-        let is_lost = |it: &&Standing| matches!(it, Standing::CutShort | Standing::Failed);
+        let is_lost =
+            |it: &&MemberStanding| matches!(it, MemberStanding::CutShort | MemberStanding::Failed);
         let lost = standings.iter().filter(is_lost).count();
         let is_full = error.kind() == Kind::NoSpace;
         // Raised under the lock, before any other thread can see the failure and fail because of

@@ -124,7 +124,7 @@ impl TreeSink {
             let removed = &mut RemovedCount::default();
             return self.root.remove(path, Removal::Counted, removed, &mut |_, _| ());
         }
-        let directory = Base::of(&self.root, path)?.open(path)?;
+        let directory = RemovalBase::of(&self.root, path)?.open(path)?;
         let io = |errno| failure("cannot list the directory", path, errno);
         if super::root::is_empty(&directory).map_err(io)? {
             return Ok(());
@@ -142,7 +142,7 @@ impl Root {
         removed: &mut RemovedCount,
         show: &mut dyn FnMut(&[u8], u64),
     ) -> Result<()> {
-        let base = Base::of(self, path)?;
+        let base = RemovalBase::of(self, path)?;
         // All of it is examined first: an entry that must stay is found before anything is removed.
         let mut seen = RemovedCount::default();
         base.walk(path, &mut |path, bytes, _| {
@@ -205,7 +205,7 @@ impl Root {
 }
 
 /// The directory in which something is removed.
-struct Base<'r> {
+struct RemovalBase<'r> {
     root: &'r Root,
     directory: Passage<'r>,
     /// The length of its path with the slash behind it.
@@ -213,14 +213,14 @@ struct Base<'r> {
     mount: MountIdentity,
 }
 
-impl<'r> Base<'r> {
+impl<'r> RemovalBase<'r> {
     /// The directory that holds `path`.
     fn of(root: &'r Root, path: &[u8]) -> Result<Self> {
         let Parent { directory, name } = root.parent(path)?;
         let prefix = path.len() - name.len();
         let mount = MountIdentity::of_open(directory.as_fd())
             .map_err(|errno| failure("cannot stat its directory", path, errno))?;
-        Ok(Base { root, directory, prefix, mount })
+        Ok(RemovalBase { root, directory, prefix, mount })
     }
 
     /// Opens the directory at `path` to list it.
@@ -272,7 +272,7 @@ impl<'r> Base<'r> {
     }
 
     /// Shows everything at and below `path`, the content of a directory before the directory.
-    fn walk(&self, path: &[u8], show: &mut Show<'_>) -> Result<()> {
+    fn walk(&self, path: &[u8], show: &mut ShowRemoved<'_>) -> Result<()> {
         // Each directory on the way down with its names not yet visited; none stays open.
         let mut open: Vec<(Vec<u8>, Vec<Vec<u8>>)> = vec![(Vec::new(), vec![path.to_vec()])];
         while let Some((directory, names)) = open.last_mut() {
@@ -305,7 +305,7 @@ impl<'r> Base<'r> {
 }
 
 /// Gets a path, the bytes that go with its last name, and whether it is a directory.
-type Show<'s> = dyn FnMut(&[u8], u64, bool) -> Result<()> + 's;
+type ShowRemoved<'s> = dyn FnMut(&[u8], u64, bool) -> Result<()> + 's;
 
 fn stays(path: &[u8], why: &str) -> Error {
     Error::new(Kind::Refused, format!("is not removed: {why}")).at(shown(path))

@@ -47,7 +47,7 @@ pub(super) fn agreed_table<'a>(named: &'a Label, found: &[&'a Label]) -> &'a Mem
     // One step at a time: only members of the current table vote on the next one, so a made-up
     // table cannot bring its own voters.
     loop {
-        let members = Members::of(current, found);
+        let members = TableMembers::of(current, found);
         // A member with a still later table has accepted this one.
         let next = tables.iter().find(|table| {
             table.replaces(current)
@@ -82,14 +82,14 @@ pub(super) fn have_parted(one: &MemberTable, other: &MemberTable) -> bool {
 
 /// Whether as many members of a table have it as any writer must have reached.
 pub(super) fn holds(table: &MemberTable, parity: u8, found: &[&Label]) -> bool {
-    let members = Members::of(table, found);
+    let members = TableMembers::of(table, found);
     members.saying(|said| said == table) >= members.votes(parity.into())
 }
 
 /// The settings that the members of the named label's table agree on: its own, unless as many of
 /// them as any writer must have reached say other ones.
 pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a StoreConfig {
-    let members = Members::of(&named.table, found);
+    let members = TableMembers::of(&named.table, found);
     let votes = members.votes(named.config.parity.into());
     let saying = |config: &StoreConfig| {
         members.labels.iter().filter(|label| label.config == *config).count()
@@ -101,12 +101,12 @@ pub(super) fn agreed_config<'a>(named: &'a Label, found: &[&'a Label]) -> &'a St
 }
 
 /// The members of one table, with the labels that were found of them.
-struct Members<'a> {
+struct TableMembers<'a> {
     labels: Vec<&'a Label>,
     all: usize,
 }
 
-impl<'a> Members<'a> {
+impl<'a> TableMembers<'a> {
     fn of(table: &MemberTable, found: &[&'a Label]) -> Self {
         let rows: Vec<_> = table.rows.iter().filter(|row| row.state != MemberState::Left).collect();
         let labels = rows.iter().filter_map(|row| {
@@ -122,7 +122,7 @@ impl<'a> Members<'a> {
                 .filter(|label| is_its(&label))
                 .min_by_key(|it| it.table.generation)
         });
-        Members { labels: labels.collect(), all: rows.len() }
+        TableMembers { labels: labels.collect(), all: rows.len() }
     }
 
     fn votes(&self, parity: usize) -> usize {

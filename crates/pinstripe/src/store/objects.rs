@@ -255,13 +255,13 @@ impl Store {
             }
             let copies = self.copies(name, needed, |bytes| decode(id, bytes))?;
             match copies {
-                Copies { best: Some((object, votes)), .. } if votes >= needed => {
+                ObjectCopies { best: Some((object, votes)), .. } if votes >= needed => {
                     found.sound.insert(id, object);
                 }
-                Copies { best: Some((object, _)), holders, .. } if holders < self.votes() => {
+                ObjectCopies { best: Some((object, _)), holders, .. } if holders < self.votes() => {
                     found.few.insert(id, object);
                 }
-                Copies { worst: Some(error), holders, is_forged, .. }
+                ObjectCopies { worst: Some(error), holders, is_forged, .. }
                     if is_forged || holders < self.votes_on_damage() =>
                 {
                     if !is_forged && holders >= self.votes() {
@@ -269,12 +269,12 @@ impl Store {
                     }
                     found.strays.push((name, error));
                 }
-                Copies { worst: Some(error), .. } => found.unsound.push((name, error)),
-                Copies { best: Some(_), .. } => {
+                ObjectCopies { worst: Some(error), .. } => found.unsound.push((name, error)),
+                ObjectCopies { best: Some(_), .. } => {
                     let what = "the members do not agree on the content of this object";
                     found.unsound.push((name, Error::new(Kind::Corrupt, what)));
                 }
-                Copies { best: None, worst: None, .. } => {}
+                ObjectCopies { best: None, worst: None, .. } => {}
             }
         }
         Ok(found)
@@ -329,8 +329,8 @@ impl Store {
     ) -> Result<T> {
         let copies = self.copies(name, self.votes(), decode)?;
         match copies {
-            Copies { best: Some((object, _)), .. } => Ok(object),
-            Copies { worst: Some(error), .. } => Err(error),
+            ObjectCopies { best: Some((object, _)), .. } => Ok(object),
+            ObjectCopies { worst: Some(error), .. } => Err(error),
             _ => Err(Error::new(Kind::NotFound, format!("no member has {name}"))),
         }
     }
@@ -341,9 +341,9 @@ impl Store {
         name: ExtentName,
         needed: usize,
         decode: impl Fn(&[u8]) -> Result<T>,
-    ) -> Result<Copies<T>> {
+    ) -> Result<ObjectCopies<T>> {
         let is_forged = self.voucher.is_some();
-        let mut copies = Copies { best: None, worst: None, holders: 0, is_forged };
+        let mut copies = ObjectCopies { best: None, worst: None, holders: 0, is_forged };
         let mut votes = Votes::default();
         for member in self.nearest() {
             let mut is_whole = false;
@@ -383,7 +383,7 @@ impl Store {
 }
 
 /// The copies that the members have under one name.
-struct Copies<T> {
+struct ObjectCopies<T> {
     /// The content that most intact copies agree on, and how many they are.
     best: Option<(T, usize)>,
     /// The error of a copy that is not intact.

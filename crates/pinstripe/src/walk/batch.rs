@@ -12,7 +12,7 @@ use pinstripe_base::error::Error;
 use pinstripe_member::meta::Stat;
 
 /// Memory of one entry without its path.
-pub(super) const ENTRY_BYTES: usize = size_of::<Entry>();
+pub(super) const ENTRY_BYTES: usize = size_of::<BatchEntry>();
 
 /// One piece of the stream.
 #[derive(Debug, Clone, Copy)]
@@ -86,11 +86,11 @@ impl EntryBatch {
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     paths: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BatchEntry {
     path_end: usize,
     seen: Result<Stat, Error>,
 }
@@ -98,7 +98,7 @@ struct Entry {
 impl Entries {
     pub fn push(&mut self, path: &[u8], seen: Result<Stat, Error>) {
         self.paths.extend_from_slice(path);
-        self.entries.push(Entry { path_end: self.paths.len(), seen });
+        self.entries.push(BatchEntry { path_end: self.paths.len(), seen });
     }
 
     pub fn len(&self) -> usize {
@@ -119,7 +119,7 @@ impl Entries {
     }
 
     fn item(&self, index: usize) -> WalkItem<'_> {
-        let Entry { path_end, seen } = &self.entries[index];
+        let BatchEntry { path_end, seen } = &self.entries[index];
         let path = &self.paths[self.path_begin(index)..*path_end];
         match seen {
             Ok(stat) => WalkItem::Found(FoundEntry { path, stat }),

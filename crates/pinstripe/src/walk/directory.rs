@@ -37,7 +37,7 @@ pub(super) struct Directory {
     /// `(device, inode)`.
     identity: (u64, u64),
     /// Open for the children, where the budget allowed it. The root always is.
-    kept: Option<Kept>,
+    kept: Option<KeptDescriptor>,
     /// The numbers of the named paths below it.
     pub named: Range<usize>,
     /// It was named itself, as the root was.
@@ -47,9 +47,9 @@ pub(super) struct Directory {
 }
 
 /// A descriptor that counts against the budget until it is dropped.
-struct Kept {
+struct KeptDescriptor {
     fd: OwnedFd,
-    _permit: Option<Permit>,
+    _permit: Option<DescriptorPermit>,
 }
 
 /// The number of directory descriptors that may stay open besides those in use at the moment.
@@ -63,17 +63,17 @@ impl FdBudget {
         FdBudget { left: Arc::new(AtomicUsize::new(limit)) }
     }
 
-    fn take(&self) -> Option<Permit> {
+    fn take(&self) -> Option<DescriptorPermit> {
         self.left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
             .ok()
-            .map(|_| Permit(self.left.clone()))
+            .map(|_| DescriptorPermit(self.left.clone()))
     }
 }
 
-struct Permit(Arc<AtomicUsize>);
+struct DescriptorPermit(Arc<AtomicUsize>);
 
-impl Drop for Permit {
+impl Drop for DescriptorPermit {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl From<Errno> for Refusal {
 impl Directory {
     /// The root of a walk, already open.
     pub fn root(fd: OwnedFd, identity: (u64, u64), named: Range<usize>) -> Self {
-        let kept = Some(Kept { fd, _permit: None });
+        let kept = Some(KeptDescriptor { fd, _permit: None });
         let name = CString::default();
         Directory { parent: None, name, identity, kept, named, was_named: true, is_passage: false }
     }
@@ -134,7 +134,7 @@ impl Directory {
             return Some(fd);
         }
         match budget.take() {
-            Some(permit) => self.kept = Some(Kept { fd, _permit: Some(permit) }),
+            Some(permit) => self.kept = Some(KeptDescriptor { fd, _permit: Some(permit) }),
             None => return Some(fd),
         }
         None

@@ -43,11 +43,11 @@ enum Component {
     /// `**`.
     Any,
     /// A name with wildcards.
-    Name(Vec<Token>),
+    Name(Vec<PatternToken>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Token {
+enum PatternToken {
     Byte(u8),
     One,
     Run,
@@ -83,7 +83,8 @@ impl Exclude {
     /// Leaves out one absolute path as well, no byte of it being a wildcard.
     #[must_use]
     pub(crate) fn with_place(mut self, place: &[u8]) -> Self {
-        let name = |name: &[u8]| Component::Name(name.iter().map(|&b| Token::Byte(b)).collect());
+        let name =
+            |name: &[u8]| Component::Name(name.iter().map(|&b| PatternToken::Byte(b)).collect());
         let names = place.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
         self.patterns
             .push(Pattern { components: names.map(name).collect(), directories_only: false });
@@ -222,12 +223,12 @@ fn components_match(pattern: &[Component], names: &[&[u8]]) -> bool {
 }
 
 /// The same for bytes and `*`.
-fn name_matches(tokens: &[Token], name: &[u8]) -> bool {
+fn name_matches(tokens: &[PatternToken], name: &[u8]) -> bool {
     let (mut t, mut n) = (0, 0);
     let mut retry = None;
     loop {
         match tokens.get(t) {
-            Some(Token::Run) => {
+            Some(PatternToken::Run) => {
                 retry = Some((t, n));
                 t += 1;
                 continue;
@@ -249,31 +250,31 @@ fn name_matches(tokens: &[Token], name: &[u8]) -> bool {
     }
 }
 
-impl Token {
+impl PatternToken {
     fn takes(&self, byte: u8) -> bool {
         match self {
-            Token::Byte(literal) => *literal == byte,
-            Token::One => true,
-            Token::Run => unreachable!("a run is not a single byte; the matcher handles it"),
-            Token::Set { negated, ranges } => {
+            PatternToken::Byte(literal) => *literal == byte,
+            PatternToken::One => true,
+            PatternToken::Run => unreachable!("a run is not a single byte; the matcher handles it"),
+            PatternToken::Set { negated, ranges } => {
                 ranges.iter().any(|&(low, high)| (low..=high).contains(&byte)) != *negated
             }
         }
     }
 }
 
-fn parse_name(text: &[u8]) -> Result<Vec<Token>, &'static str> {
+fn parse_name(text: &[u8]) -> Result<Vec<PatternToken>, &'static str> {
     let mut tokens = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
         let token = match byte {
-            b'*' => Token::Run,
-            b'?' => Token::One,
+            b'*' => PatternToken::Run,
+            b'?' => PatternToken::One,
             b'[' => parse_set(&mut rest)?,
-            _ => Token::Byte(literal(byte, &mut rest)?),
+            _ => PatternToken::Byte(literal(byte, &mut rest)?),
         };
-        if token != Token::Run || tokens.last() != Some(&Token::Run) {
+        if token != PatternToken::Run || tokens.last() != Some(&PatternToken::Run) {
             tokens.push(token);
         }
     }
@@ -298,7 +299,7 @@ fn literal_escaped(byte: u8) -> Result<u8, &'static str> {
 }
 
 /// Reads a set whose `[` is already taken.
-fn parse_set(rest: &mut &[u8]) -> Result<Token, &'static str> {
+fn parse_set(rest: &mut &[u8]) -> Result<PatternToken, &'static str> {
     const OPEN: &str = "has a [ without its ]";
     let negated = matches!(rest.first(), Some(b'!' | b'^'));
     if negated {
@@ -309,7 +310,7 @@ fn parse_set(rest: &mut &[u8]) -> Result<Token, &'static str> {
         let (&byte, tail) = rest.split_first().ok_or(OPEN)?;
         *rest = tail;
         match byte {
-            b']' if !ranges.is_empty() => return Ok(Token::Set { negated, ranges }),
+            b']' if !ranges.is_empty() => return Ok(PatternToken::Set { negated, ranges }),
             b'[' if rest.first() == Some(&b':') => return Err("has a [:class:], not supported"),
             _ => {}
         }

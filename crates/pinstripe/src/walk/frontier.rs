@@ -35,15 +35,15 @@ pub(super) enum Head {
     Claimed,
 }
 
-enum Slot<R, W> {
+enum ListSlot<R, W> {
     Free,
     Ready(R),
     Work(W),
     Claimed,
 }
 
-struct Node<R, W> {
-    slot: Slot<R, W>,
+struct ListNode<R, W> {
+    slot: ListSlot<R, W>,
     /// Neighbours in path order, among all steps.
     step: Links,
     /// Neighbours in path order, among unfinished steps only.
@@ -62,7 +62,7 @@ const ALONE: Links = Links { prev: RING, next: RING };
 
 /// The list. `R` is a run of finished entries, `W` a piece of work.
 pub(super) struct Frontier<R, W> {
-    nodes: Vec<Node<R, W>>,
+    nodes: Vec<ListNode<R, W>>,
     free: Vec<u32>,
     /// The number of unclaimed pieces of work.
     unclaimed: usize,
@@ -71,7 +71,7 @@ pub(super) struct Frontier<R, W> {
 impl<R, W> Frontier<R, W> {
     /// A list with nothing in it.
     pub fn new() -> Self {
-        let ring = Node { slot: Slot::Free, step: ALONE, work: ALONE };
+        let ring = ListNode { slot: ListSlot::Free, step: ALONE, work: ALONE };
         Frontier { nodes: vec![ring], free: Vec::new(), unclaimed: 0 }
     }
 
@@ -82,7 +82,7 @@ impl<R, W> Frontier<R, W> {
 
     /// Adds a step right before a claimed one.
     pub(crate) fn insert_before(&mut self, at: Key, step: Step<R, W>) {
-        debug_assert!(matches!(self.nodes[at.0 as usize].slot, Slot::Claimed));
+        debug_assert!(matches!(self.nodes[at.0 as usize].slot, ListSlot::Claimed));
         self.insert(step, at.0, at.0);
     }
 
@@ -95,10 +95,10 @@ impl<R, W> Frontier<R, W> {
 
     fn insert(&mut self, step: Step<R, W>, next_step: u32, next_work: u32) {
         let slot = match step {
-            Step::Ready(run) => Slot::Ready(run),
-            Step::Work(work) => Slot::Work(work),
+            Step::Ready(run) => ListSlot::Ready(run),
+            Step::Work(work) => ListSlot::Work(work),
         };
-        let unfinished = matches!(slot, Slot::Work(_));
+        let unfinished = matches!(slot, ListSlot::Work(_));
         let new = self.allocate(slot);
         self.link(new, next_step, |node| &mut node.step);
         if unfinished {
@@ -115,8 +115,9 @@ impl<R, W> Frontier<R, W> {
         let mut at = self.nodes[RING as usize].work.next;
         while at != RING {
             let node = &mut self.nodes[at as usize];
-            if matches!(node.slot, Slot::Work(_)) {
-                let Slot::Work(work) = std::mem::replace(&mut node.slot, Slot::Claimed) else {
+            if matches!(node.slot, ListSlot::Work(_)) {
+                let ListSlot::Work(work) = std::mem::replace(&mut node.slot, ListSlot::Claimed)
+                else {
                     unreachable!("just matched")
                 };
                 self.unclaimed -= 1;
@@ -130,7 +131,7 @@ impl<R, W> Frontier<R, W> {
     /// Removes a claimed step: all that it turned out to be was inserted before it.
     pub fn finish(&mut self, key: Key) {
         let slot = &self.nodes[key.0 as usize].slot;
-        debug_assert!(matches!(slot, Slot::Claimed), "a step that is finished was claimed");
+        debug_assert!(matches!(slot, ListSlot::Claimed), "a step that is finished was claimed");
         self.unlink(key.0, |node| &mut node.work);
         self.unlink(key.0, |node| &mut node.step);
         self.release(key.0);
@@ -140,8 +141,8 @@ impl<R, W> Frontier<R, W> {
     pub(crate) fn pop_ready(&mut self) -> Option<R> {
         let head = self.nodes[RING as usize].step.next;
         let node = &mut self.nodes[head as usize];
-        match std::mem::replace(&mut node.slot, Slot::Free) {
-            Slot::Ready(run) => {
+        match std::mem::replace(&mut node.slot, ListSlot::Free) {
+            ListSlot::Ready(run) => {
                 self.unlink(head, |node| &mut node.step);
                 self.free.push(head);
                 Some(run)
@@ -156,10 +157,10 @@ impl<R, W> Frontier<R, W> {
     /// The kind of the first step.
     pub fn head(&self) -> Head {
         match self.nodes[self.nodes[RING as usize].step.next as usize].slot {
-            Slot::Free => Head::End,
-            Slot::Ready(_) => Head::Ready,
-            Slot::Work(_) => Head::Work,
-            Slot::Claimed => Head::Claimed,
+            ListSlot::Free => Head::End,
+            ListSlot::Ready(_) => Head::Ready,
+            ListSlot::Work(_) => Head::Work,
+            ListSlot::Claimed => Head::Claimed,
         }
     }
 
@@ -173,8 +174,8 @@ impl<R, W> Frontier<R, W> {
         self.nodes[RING as usize].work.next == RING
     }
 
-    fn allocate(&mut self, slot: Slot<R, W>) -> u32 {
-        let node = Node { slot, step: ALONE, work: ALONE };
+    fn allocate(&mut self, slot: ListSlot<R, W>) -> u32 {
+        let node = ListNode { slot, step: ALONE, work: ALONE };
         if let Some(index) = self.free.pop() {
             self.nodes[index as usize] = node;
             return index;
@@ -186,18 +187,18 @@ impl<R, W> Frontier<R, W> {
 
     fn release(&mut self, index: u32) {
         debug_assert!(index != RING, "the ring stays");
-        self.nodes[index as usize].slot = Slot::Free;
+        self.nodes[index as usize].slot = ListSlot::Free;
         self.free.push(index);
     }
 
-    fn link(&mut self, new: u32, next: u32, ring: impl Fn(&mut Node<R, W>) -> &mut Links) {
+    fn link(&mut self, new: u32, next: u32, ring: impl Fn(&mut ListNode<R, W>) -> &mut Links) {
         let prev = ring(&mut self.nodes[next as usize]).prev;
         *ring(&mut self.nodes[new as usize]) = Links { prev, next };
         ring(&mut self.nodes[prev as usize]).next = new;
         ring(&mut self.nodes[next as usize]).prev = new;
     }
 
-    fn unlink(&mut self, old: u32, ring: impl Fn(&mut Node<R, W>) -> &mut Links) {
+    fn unlink(&mut self, old: u32, ring: impl Fn(&mut ListNode<R, W>) -> &mut Links) {
         let Links { prev, next } = *ring(&mut self.nodes[old as usize]);
         ring(&mut self.nodes[prev as usize]).next = next;
         ring(&mut self.nodes[next as usize]).prev = prev;

@@ -5,7 +5,7 @@
 //! that a power cut left half written and bytes that a disk damaged look alike, and are rebuilt
 //! alike.
 
-use super::{BLOCK, Replay, Write, Writes};
+use super::{BLOCK, ColumnReplay, LoggedWrite, Writes};
 use crate::compute::rebuilt;
 use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
@@ -23,13 +23,13 @@ struct Expected {
     bytes: Option<Vec<u8>>,
 }
 
-impl Replay<'_> {
+impl ColumnReplay<'_> {
     /// Writes in place what the last two records hold of their data, each shard's newest.
     pub(super) fn redo(
         &self,
         map: &RowMap,
         column: u64,
-        [before, newest]: [Option<&Write>; 2],
+        [before, newest]: [Option<&LoggedWrite>; 2],
         on_disk: &mut [Option<Vec<u8>>],
     ) -> Result<()> {
         let is_rewritten = |shard: usize| newest.is_some_and(|it| it.sum(shard).is_some());
@@ -49,7 +49,7 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        write: &Write,
+        write: &LoggedWrite,
         is_meant: impl Fn(usize) -> bool,
         on_disk: &mut [Option<Vec<u8>>],
     ) -> Result<()> {
@@ -67,7 +67,7 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        write: &Write,
+        write: &LoggedWrite,
         on_disk: &mut [Option<Vec<u8>>],
     ) -> Result<()> {
         for shard in map.parity_shards().iter() {
@@ -126,7 +126,7 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        records: &[&Write],
+        records: &[&LoggedWrite],
         on_disk: &[Option<Vec<u8>>],
     ) -> Vec<Option<Vec<u8>>> {
         let mut known = on_disk.to_vec();
@@ -175,7 +175,7 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        records: &[&Write],
+        records: &[&LoggedWrite],
         newer: usize,
         on_disk: &[Option<Vec<u8>>],
     ) -> Result<bool> {
@@ -210,7 +210,7 @@ impl Replay<'_> {
         map: &RowMap,
         column: u64,
         shard: usize,
-        (later, records): (&[&Write], &[&Write]),
+        (later, records): (&[&LoggedWrite], &[&LoggedWrite]),
         on_disk: &[Option<Vec<u8>>],
     ) -> Option<Expected> {
         let is_written_later = later.iter().any(|write| write.sum(shard).is_some());
@@ -246,7 +246,7 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        write: &Write,
+        write: &LoggedWrite,
         written: ShardSet,
         damaged: ShardSet,
         on_disk: &[Option<Vec<u8>>],
@@ -291,8 +291,8 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        before: Option<&Write>,
-        newest: Option<&Write>,
+        before: Option<&LoggedWrite>,
+        newest: Option<&LoggedWrite>,
         on_disk: &mut [Option<Vec<u8>>],
     ) -> Result<()> {
         for (shard, on_disk) in on_disk.iter_mut().enumerate() {
@@ -329,9 +329,9 @@ impl Replay<'_> {
     pub(super) fn torn(
         &self,
         strangers: ShardSet,
-        [before, newest]: [Option<&Write>; 2],
+        [before, newest]: [Option<&LoggedWrite>; 2],
     ) -> ShardSet {
-        let wrote = |write: Option<&Write>, shard: usize| {
+        let wrote = |write: Option<&LoggedWrite>, shard: usize| {
             write.is_some_and(|write| write.sum(shard).is_some())
         };
         let may_be_torn =
@@ -344,7 +344,7 @@ impl Replay<'_> {
         &self,
         map: &RowMap,
         column: u64,
-        records: [Option<&Write>; 2],
+        records: [Option<&LoggedWrite>; 2],
         on_disk: &[Option<Vec<u8>>],
     ) -> ShardSet {
         let is_stranger = |shard: &usize| {
@@ -362,7 +362,11 @@ impl Replay<'_> {
 
 /// A record with the bytes of written shards whose members are absent now, as parity in place and
 /// the logged part of it give them: parity without what stayed is parity of what was written.
-pub(super) fn completed(map: &RowMap, write: &Write, on_disk: &[Option<Vec<u8>>]) -> Write {
+pub(super) fn completed(
+    map: &RowMap,
+    write: &LoggedWrite,
+    on_disk: &[Option<Vec<u8>>],
+) -> LoggedWrite {
     let mut write = write.clone();
     if map.mirrors() {
         return write;
@@ -393,8 +397,8 @@ pub(super) fn completed(map: &RowMap, write: &Write, on_disk: &[Option<Vec<u8>>]
 
 /// Whether the newest of two records was begun in this column.
 pub(super) fn is_begun(
-    newest: &Write,
-    before: Option<&Write>,
+    newest: &LoggedWrite,
+    before: Option<&LoggedWrite>,
     on_disk: &[Option<Vec<u8>>],
 ) -> bool {
     let suits = |shard: usize, sum: Sum| on_disk[shard].as_ref().is_some_and(|it| sum.suits(it));
@@ -408,7 +412,11 @@ pub(super) fn is_begun(
 }
 
 /// Whether all that a record wrote and the newest did not is in place, as far as it is present.
-fn is_in_place(before: &Write, newest: Option<&Write>, on_disk: &[Option<Vec<u8>>]) -> bool {
+fn is_in_place(
+    before: &LoggedWrite,
+    newest: Option<&LoggedWrite>,
+    on_disk: &[Option<Vec<u8>>],
+) -> bool {
     before.written.iter().all(|(shard, sum)| {
         let is_rewritten = newest.is_some_and(|it| it.sum(*shard).is_some());
         is_rewritten || on_disk[*shard].as_ref().is_none_or(|it| sum.suits(it))

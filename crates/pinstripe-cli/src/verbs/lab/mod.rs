@@ -48,12 +48,12 @@ Examples:
   pinstripe lab agent --listen 0.0.0.0:7411 --token-file token --dir /mnt/ssd")]
 pub struct LabArgs {
     #[command(subcommand)]
-    act: Act,
+    act: LabCommand,
 }
 
 #[derive(clap::Subcommand)]
 #[command(defer = true)]
-enum Act {
+enum LabCommand {
     List(list::LabListArgs),
     Run(Box<run::LabRunArgs>),
     Quick(quick::LabQuickArgs),
@@ -74,17 +74,17 @@ impl LabArgs {
     /// The errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
-            Act::List(args) => args.run(run),
-            Act::Run(args) => args.run(run),
-            Act::Quick(args) => args.run(run),
-            Act::Tune(args) => args.run(run),
-            Act::Show(args) => args.run(run),
-            Act::Compare(args) => args.run(run),
-            Act::History(args) => args.run(run),
-            Act::Import(args) => args.run(run),
-            Act::Report(args) => args.run(run),
-            Act::Clean(args) => args.run(run),
-            Act::Agent(args) => args.run(run),
+            LabCommand::List(args) => args.run(run),
+            LabCommand::Run(args) => args.run(run),
+            LabCommand::Quick(args) => args.run(run),
+            LabCommand::Tune(args) => args.run(run),
+            LabCommand::Show(args) => args.run(run),
+            LabCommand::Compare(args) => args.run(run),
+            LabCommand::History(args) => args.run(run),
+            LabCommand::Import(args) => args.run(run),
+            LabCommand::Report(args) => args.run(run),
+            LabCommand::Clean(args) => args.run(run),
+            LabCommand::Agent(args) => args.run(run),
         }
     }
 }

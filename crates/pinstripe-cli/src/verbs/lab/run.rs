@@ -23,14 +23,14 @@ use crate::signals;
 /// A case with its options, as they were given.
 pub struct LabRunArgs {
     case: &'static Case,
-    shared: Shared,
+    shared: SharedOptions,
     given: Vec<(&'static str, String)>,
 }
 
 /// Options of every case.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every case")]
-struct Shared {
+struct SharedOptions {
     /// Directories to measure; several are compared with the first [default: .]
     ///
     /// Files are created in a directory of their own below it, which is removed at the end.
@@ -166,7 +166,7 @@ fn of_case(case: &'static Case) -> Command {
         .next_help_heading("Options of this case")
         .args(case.options.iter().map(of_option));
     // The shared options bring a text of their own, which is not that of the case.
-    Shared::augment_args(command)
+    SharedOptions::augment_args(command)
         .about(case.about)
         .long_about(format!("{}\n\n{}", case.about, case.help))
         .after_long_help(format!("Examples:\n{}", case.examples))
@@ -217,7 +217,7 @@ impl FromArgMatches for LabRunArgs {
             };
             given.extend(values.into_iter().map(|value| (option.name, value)));
         }
-        Ok(LabRunArgs { case, shared: Shared::from_arg_matches(matches)?, given })
+        Ok(LabRunArgs { case, shared: SharedOptions::from_arg_matches(matches)?, given })
     }
 
     fn update_from_arg_matches(

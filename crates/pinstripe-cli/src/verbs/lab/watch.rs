@@ -43,14 +43,14 @@ impl Watch {
                 let style = ProgressStyle::with_template("{wide_msg}");
                 screen.bar.set_style(style.expect("the template is valid"));
             }
-            let mut seen = Seen::now(&live);
+            let mut seen = WorkSample::now(&live);
             let mut rate = String::new();
             for period in 1.. {
                 if stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Disconnected) {
                     break;
                 }
                 if period % EVENT_PERIODS == 0 {
-                    let now = Seen::now(&live);
+                    let now = WorkSample::now(&live);
                     rate = seen.rate(&now, &live.stage().unit);
                     seen = now;
                     report(&screen, &live, began.elapsed());
@@ -78,19 +78,19 @@ impl Drop for Watch {
 }
 
 /// The work done at a moment.
-struct Seen {
+struct WorkSample {
     at: Instant,
     bytes: u64,
     items: u64,
 }
 
-impl Seen {
+impl WorkSample {
     fn now(live: &Live) -> Self {
-        Seen { at: Instant::now(), bytes: live.bytes(), items: live.items() }
+        WorkSample { at: Instant::now(), bytes: live.bytes(), items: live.items() }
     }
 
     /// Bytes per second until `later`; `unit` per second if no bytes are moved.
-    fn rate(&self, later: &Seen, unit: &str) -> String {
+    fn rate(&self, later: &WorkSample, unit: &str) -> String {
         let span = later.at - self.at;
         let items = later.items.saturating_sub(self.items);
         match later.bytes.saturating_sub(self.bytes) {

@@ -186,7 +186,7 @@ pub struct RecordArgs {
 
     /// Begin a new file after this time or size, as in 30min or 4G
     #[arg(long, value_name = "TIME|SIZE", value_parser = segment)]
-    segment: Option<Segment>,
+    segment: Option<FileBoundary>,
 
     /// Name of the scene, for the headers
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -216,7 +216,7 @@ enum RecordCommand {
 
 /// Where a new file begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Segment {
+enum FileBoundary {
     Time(Duration),
     Bytes(u64),
 }
@@ -226,14 +226,14 @@ fn input(text: &str) -> std::result::Result<InputSpec, String> {
 }
 
 /// `30min`, `90s`, `2h`; or a size with a capital letter: `4G`.
-fn segment(text: &str) -> std::result::Result<Segment, String> {
+fn segment(text: &str) -> std::result::Result<FileBoundary, String> {
     let wrong = || "write a time as in 30min, 90s or 2h, or a size as in 4G".to_owned();
     if text.ends_with(['K', 'M', 'G', 'T']) {
         let bytes = parse_size(text).map_err(one_line)?;
-        return if bytes >= 1 << 16 { Ok(Segment::Bytes(bytes)) } else { Err(wrong()) };
+        return if bytes >= 1 << 16 { Ok(FileBoundary::Bytes(bytes)) } else { Err(wrong()) };
     }
     let time = duration(text).map_err(|_| wrong())?;
-    Ok(Segment::Time(time.0))
+    Ok(FileBoundary::Time(time.0))
 }
 
 /// Now: local time, and seconds since 1970.
@@ -446,11 +446,11 @@ impl RecordArgs {
                 is_realtime: !self.no_realtime,
                 writes: WritePolicy::Buffered,
                 segment_seconds: match self.segment {
-                    Some(Segment::Time(time)) => Some(time.as_secs_f64()),
+                    Some(FileBoundary::Time(time)) => Some(time.as_secs_f64()),
                     _ => None,
                 },
                 segment_bytes: match self.segment {
-                    Some(Segment::Bytes(bytes)) => Some(bytes),
+                    Some(FileBoundary::Bytes(bytes)) => Some(bytes),
                     _ => None,
                 },
             },
@@ -468,9 +468,9 @@ mod tests {
 
     #[test]
     fn a_segment_is_a_time_or_a_size() {
-        assert_eq!(segment("30min"), Ok(Segment::Time(Duration::from_secs(1800))));
-        assert_eq!(segment("2h"), Ok(Segment::Time(Duration::from_secs(7200))));
-        assert_eq!(segment("4G"), Ok(Segment::Bytes(4 << 30)));
+        assert_eq!(segment("30min"), Ok(FileBoundary::Time(Duration::from_secs(1800))));
+        assert_eq!(segment("2h"), Ok(FileBoundary::Time(Duration::from_secs(7200))));
+        assert_eq!(segment("4G"), Ok(FileBoundary::Bytes(4 << 30)));
         for bad in ["", "4", "1K", "min", "-1s", "4g "] {
             assert!(segment(bad).is_err(), "{bad}");
         }

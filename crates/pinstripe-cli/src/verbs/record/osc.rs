@@ -57,7 +57,7 @@ impl OscRemote {
         let address = socket.local_addr().map_err(cannot)?;
         let over = Arc::new(Stop::new()?);
         let ended = Arc::clone(&over);
-        let mut remote = Remote {
+        let mut remote = OscSender {
             socket,
             take: Arc::clone(take),
             senders: senders.to_vec(),
@@ -80,7 +80,7 @@ impl Drop for OscRemote {
     }
 }
 
-struct Remote {
+struct OscSender {
     socket: UdpSocket,
     take: Arc<RunningTake>,
     senders: Vec<Sender>,
@@ -92,7 +92,7 @@ struct Remote {
 
 /// What a message asks for.
 #[derive(Debug, PartialEq)]
-enum Asked {
+enum OscRequest {
     /// An order, and nothing more.
     Order(TakeOrder),
     /// Arm all streams, or disarm all where all are armed.
@@ -105,7 +105,7 @@ enum Asked {
     Refused(&'static str),
 }
 
-impl Remote {
+impl OscSender {
     fn serve(&mut self, over: &Stop) {
         let mut packet = vec![0; PACKET_BYTES];
         let mut next = Instant::now() + TELL_EVERY;
@@ -160,15 +160,15 @@ impl Remote {
 
     /// Obeys a request. Returns the address for the answer, or `None` for the sender of the
     /// message.
-    fn obey(&mut self, asked: Asked, from: SocketAddr) -> Result<Option<SocketAddr>> {
+    fn obey(&mut self, asked: OscRequest, from: SocketAddr) -> Result<Option<SocketAddr>> {
         match asked {
-            Asked::Order(order) => self.take.obey(&order).map(|()| None),
-            Asked::ToggleAll => {
+            OscRequest::Order(order) => self.take.obey(&order).map(|()| None),
+            OscRequest::ToggleAll => {
                 let status = self.take.status();
                 let is_armed = status.armed_streams < status.streams;
                 self.take.arm("all", is_armed).map(|()| None)
             }
-            Asked::Follow(port) => {
+            OscRequest::Follow(port) => {
                 let reader = SocketAddr::new(from.ip(), port.unwrap_or(from.port()));
                 self.readers.retain(|it| *it != reader);
                 if self.readers.len() >= READERS_MAX {
@@ -177,8 +177,8 @@ impl Remote {
                 self.readers.push(reader);
                 Ok(Some(reader))
             }
-            Asked::Tell => Ok(None),
-            Asked::Refused(why) => Err(Error::new(Kind::Refused, why)),
+            OscRequest::Tell => Ok(None),
+            OscRequest::Refused(why) => Err(Error::new(Kind::Refused, why)),
         }
     }
 
@@ -248,7 +248,7 @@ fn lamp(is_on: bool) -> OscValue<'static> {
 }
 
 /// The meaning of a message; `None` for the release of a button and for unknown messages.
-fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
+fn meaning(message: &OscMessage<'_>) -> Option<OscRequest> {
     let number = |at: usize| match message.values.get(at) {
         Some(OscValue::Whole(it)) => Some(*it as f64),
         Some(OscValue::Real(it)) => Some(*it),
@@ -262,7 +262,7 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
     if let ["set_surface", ..] | ["refresh"] = path[..] {
         // Its first value is the size of a bank, 0 for all strips.
         let port = number(SURFACE_PORT).filter(|it| (1.0..65_536.0).contains(it));
-        return Some(Asked::Follow(port.map(|it| it as u16)));
+        return Some(OscRequest::Follow(port.map(|it| it as u16)));
     }
     let is_let_go = number(0) == Some(0.0);
     // For these, a value of 0 is not the release of a button.
@@ -275,8 +275,8 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
         _ => None,
     };
     match arming {
-        Some((streams, true)) => return Some(Asked::Order(TakeOrder::Arm(streams))),
-        Some((streams, false)) => return Some(Asked::Order(TakeOrder::Disarm(streams))),
+        Some((streams, true)) => return Some(OscRequest::Order(TakeOrder::Arm(streams))),
+        Some((streams, false)) => return Some(OscRequest::Order(TakeOrder::Disarm(streams))),
         None if is_let_go => return None,
         None => {}
     }
@@ -285,26 +285,28 @@ fn meaning(message: &OscMessage<'_>) -> Option<Asked> {
         ["transport_stop"] | ["stop"] | ["pinstripe", "stop"] => TakeOrder::Stop,
         ["add_marker"] | ["pinstripe", "mark"] => TakeOrder::Mark(text),
         ["pinstripe", "split"] => TakeOrder::Split,
-        ["toggle_all_rec_enables"] => return Some(Asked::ToggleAll),
+        ["toggle_all_rec_enables"] => return Some(OscRequest::ToggleAll),
         ["stop_forget"] => {
-            return Some(Asked::Refused("a take cannot be removed by remote control: stop it"));
+            return Some(OscRequest::Refused(
+                "a take cannot be removed by remote control: stop it",
+            ));
         }
         ["rec_enable_toggle"]
         | ["record_enabled"]
         | ["transport_state"]
         | ["pinstripe", "status"] => {
-            return Some(Asked::Tell);
+            return Some(OscRequest::Tell);
         }
         _ => return None,
     };
-    Some(Asked::Order(order))
+    Some(OscRequest::Order(order))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(address: &str, values: &[OscValue<'_>]) -> Option<Asked> {
+    fn asked(address: &str, values: &[OscValue<'_>]) -> Option<OscRequest> {
         meaning(&OscMessage { address, values: values.to_vec() })
     }
 
@@ -319,13 +321,17 @@ mod tests {
             ("/pinstripe/split", TakeOrder::Split),
         ] {
             for pressed in [&[][..], &[OscValue::Real(1.0)], &[OscValue::Whole(1)]] {
-                assert_eq!(asked(address, pressed), Some(Asked::Order(order.clone())), "{address}");
+                assert_eq!(
+                    asked(address, pressed),
+                    Some(OscRequest::Order(order.clone())),
+                    "{address}"
+                );
             }
             assert_eq!(asked(address, &[OscValue::Real(0.0)]), None, "{address}");
             assert_eq!(asked(address, &[OscValue::Whole(0)]), None, "{address}");
         }
         let mark = asked("/add_marker", &[OscValue::Text("refrain")]);
-        assert_eq!(mark, Some(Asked::Order(TakeOrder::Mark("refrain".to_owned()))));
+        assert_eq!(mark, Some(OscRequest::Order(TakeOrder::Mark("refrain".to_owned()))));
         assert_eq!(asked("/transport_playing", &[]), None);
         assert_eq!(asked("/strip/gain", &[OscValue::Whole(1), OscValue::Real(0.5)]), None);
     }
@@ -343,8 +349,8 @@ mod tests {
 
     #[test]
     fn strips_are_armed_in_the_ways_of_several_remotes() {
-        let arm = |it: &str| Some(Asked::Order(TakeOrder::Arm(it.to_owned())));
-        let disarm = |it: &str| Some(Asked::Order(TakeOrder::Disarm(it.to_owned())));
+        let arm = |it: &str| Some(OscRequest::Order(TakeOrder::Arm(it.to_owned())));
+        let disarm = |it: &str| Some(OscRequest::Order(TakeOrder::Disarm(it.to_owned())));
         let (one, zero, three) = (OscValue::Real(1.0), OscValue::Whole(0), OscValue::Whole(3));
         assert_eq!(asked("/strip/recenable", &[three, one]), arm("3"));
         assert_eq!(asked("/strip/recenable", &[OscValue::Real(3.0), zero]), disarm("3"));
@@ -352,22 +358,22 @@ mod tests {
         assert_eq!(asked("/track/3/recarm", &[zero]), disarm("3"));
         assert_eq!(asked("/pinstripe/arm", &[OscValue::Text("room mic")]), arm("room mic"));
         assert_eq!(asked("/strip/recenable", &[three]), None, "it does not say which way");
-        assert_eq!(asked("/toggle_all_rec_enables", &[one]), Some(Asked::ToggleAll));
+        assert_eq!(asked("/toggle_all_rec_enables", &[one]), Some(OscRequest::ToggleAll));
     }
 
     #[test]
     fn a_surface_may_name_the_port_at_which_it_listens() {
         let mut values = [OscValue::Whole(0); 7];
         values[0] = OscValue::Whole(8);
-        assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(None)));
+        assert_eq!(asked("/set_surface", &values), Some(OscRequest::Follow(None)));
         values[6] = OscValue::Whole(9000);
-        assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(Some(9000))));
+        assert_eq!(asked("/set_surface", &values), Some(OscRequest::Follow(Some(9000))));
         // Ardour's own surfaces have banks of all strips.
         values[0] = OscValue::Whole(0);
-        assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(Some(9000))));
-        assert_eq!(asked("/set_surface", &values[..1]), Some(Asked::Follow(None)));
+        assert_eq!(asked("/set_surface", &values), Some(OscRequest::Follow(Some(9000))));
+        assert_eq!(asked("/set_surface", &values[..1]), Some(OscRequest::Follow(None)));
         values[6] = OscValue::Whole(70_000);
-        assert_eq!(asked("/set_surface", &values), Some(Asked::Follow(None)));
-        assert_eq!(asked("/refresh", &[]), Some(Asked::Follow(None)));
+        assert_eq!(asked("/set_surface", &values), Some(OscRequest::Follow(None)));
+        assert_eq!(asked("/refresh", &[]), Some(OscRequest::Follow(None)));
     }
 }

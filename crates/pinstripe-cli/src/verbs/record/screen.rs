@@ -84,7 +84,7 @@ impl Drop for TakeScreen<'_> {
 }
 
 fn show(mut terminal: TakenTerminal, take: &RunningTake, over: &Stop) -> io::Result<()> {
-    let mut view = View::default();
+    let mut view = ScreenState::default();
     while !over.is_set() {
         view.levels(&take.levels(LevelReader::Screen), Instant::now());
         let size = crossterm::terminal::size()?;
@@ -103,7 +103,7 @@ fn show(mut terminal: TakenTerminal, take: &RunningTake, over: &Stop) -> io::Res
 
 /// A level on the screen, and the recent maximum.
 #[derive(Debug, Clone, Copy)]
-struct Shown {
+struct ShownLevel {
     level: Option<f64>,
     level_at: Instant,
     held: f64,
@@ -113,8 +113,8 @@ struct Shown {
 
 /// The state of the screen.
 #[derive(Default)]
-struct View {
-    shown: Vec<Shown>,
+struct ScreenState {
+    shown: Vec<ShownLevel>,
     /// The first line of streams that is shown.
     top: usize,
     /// Lines of streams that fit.
@@ -123,10 +123,11 @@ struct View {
     told: Option<(String, Instant)>,
 }
 
-impl View {
+impl ScreenState {
     /// Takes new levels in.
     fn levels(&mut self, levels: &[StreamLevel], now: Instant) {
-        let empty = Shown { level: None, level_at: now, held: FLOOR_DBFS, held_at: now, clips: 0 };
+        let empty =
+            ShownLevel { level: None, level_at: now, held: FLOOR_DBFS, held_at: now, clips: 0 };
         self.shown.resize(levels.len(), empty);
         for (shown, level) in self.shown.iter_mut().zip(levels) {
             shown.clips = level.clips;
@@ -267,7 +268,7 @@ fn fill(percent: f64) -> char {
 }
 
 /// A bar from -60 dBFS to full scale, and a line at the greatest of late.
-fn meter(shown: &Shown) -> String {
+fn meter(shown: &ShownLevel) -> String {
     let place = |level: f64| ((level - FLOOR_DBFS) / -FLOOR_DBFS).clamp(0.0, 1.0) * METER as f64;
     let level = shown.level.map_or(0.0, place);
     let held = (place(shown.held).ceil() as usize).min(METER);

@@ -88,7 +88,7 @@ impl MetricsServer {
                         continue;
                     }
                 };
-                let client = Client { stream, over, deadline: monotonic() + self.deadline };
+                let client = HttpConnection { stream, over, deadline: monotonic() + self.deadline };
                 if clients.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
                     clients.fetch_sub(1, Ordering::Relaxed);
                     client.turn_away();
@@ -125,7 +125,7 @@ impl Drop for Leaves<'_> {
 }
 
 /// What a client asked.
-enum Head {
+enum RequestHead {
     /// The request line with the headers.
     Whole(Vec<u8>),
     /// The status that the client gets instead of an answer.
@@ -133,18 +133,18 @@ enum Head {
 }
 
 /// A connection.
-struct Client<'s> {
+struct HttpConnection<'s> {
     stream: TcpStream,
     over: &'s Stop,
     deadline: Instant,
 }
 
-impl Client<'_> {
+impl HttpConnection<'_> {
     fn serve(mut self, page: &dyn Fn() -> String) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let response = match self.head()? {
-            Head::Whole(head) => respond(&head, page),
-            Head::Refused(status) => {
+            RequestHead::Whole(head) => respond(&head, page),
+            RequestHead::Refused(status) => {
                 // It may be the deadline that has passed: the answer is short.
                 self.deadline = self.deadline.max(monotonic() + REST);
                 Response::plain(status)
@@ -174,11 +174,11 @@ impl Client<'_> {
     }
 
     /// Reads the request line with the headers.
-    fn head(&mut self) -> io::Result<Head> {
+    fn head(&mut self) -> io::Result<RequestHead> {
         let (mut head, mut piece) = (Vec::new(), [0; 1024]);
         loop {
             if !self.wait(PollFlags::IN)? {
-                return Ok(Head::Refused("408 Request Timeout"));
+                return Ok(RequestHead::Refused("408 Request Timeout"));
             }
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -190,10 +190,10 @@ impl Client<'_> {
             match end {
                 Some(end) if end <= HEAD_BYTES => {
                     head.truncate(end);
-                    return Ok(Head::Whole(head));
+                    return Ok(RequestHead::Whole(head));
                 }
                 _ if head.len() > HEAD_BYTES => {
-                    return Ok(Head::Refused("431 Request Header Fields Too Large"));
+                    return Ok(RequestHead::Refused("431 Request Header Fields Too Large"));
                 }
                 _ => {}
             }
@@ -425,7 +425,7 @@ mod tests {
         let deadline = monotonic() + Duration::from_millis(100);
         // More than the buffers of a connection hold.
         let large = || "a 1\n".repeat(8 << 20);
-        let ended = Client { stream, over: &over, deadline }.serve(&large);
+        let ended = HttpConnection { stream, over: &over, deadline }.serve(&large);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 

@@ -127,7 +127,7 @@ const STREAMS: &[StreamFamily] = &[
 /// All figures, in the text format 0.0.4.
 pub(super) fn text(status: &ShownStatus) -> String {
     let place = labels(&[("verb", &status.verb), ("mountpoint", &status.mountpoint)]);
-    let mut page = Page { text: String::new(), place };
+    let mut page = MetricsPage { text: String::new(), place };
     page.whole(status);
     page.members(&status.members);
     page.files(&status.files);
@@ -135,13 +135,13 @@ pub(super) fn text(status: &ShownStatus) -> String {
 }
 
 /// The families that are written so far.
-struct Page {
+struct MetricsPage {
     text: String,
     /// The labels of every sample.
     place: String,
 }
 
-impl Page {
+impl MetricsPage {
     /// Writes a family and its samples. A sample has a value, and labels that no other sample of the
     /// family has. A family without samples is omitted.
     fn family(

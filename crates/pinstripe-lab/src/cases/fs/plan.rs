@@ -24,7 +24,7 @@ use crate::scratch::{Maker, Mounted, Scratch, may_mount};
 const MOST_OF_FREE: f64 = 0.7;
 
 /// The place where file systems are made.
-enum Backing {
+enum FsBacking {
     /// An image of this many bytes in a directory.
     Image(PathBuf, u64),
     /// On a device.
@@ -44,7 +44,7 @@ struct Setup {
 /// The running case.
 pub(crate) struct FsPlan {
     parameters: Vec<Parameter>,
-    backing: Backing,
+    backing: FsBacking,
     layout: DiskOptions,
     makers: Vec<Maker>,
     notes: Vec<String>,
@@ -60,10 +60,10 @@ impl FsPlan {
     pub fn new(setting: &Setting, values: &Values, system: &System) -> Result<Self> {
         let bytes = values.size("image-size");
         let backing = match &setting.device {
-            Some(device) => Backing::Device(device.clone()),
-            None => Backing::Image(shared::one_directory(setting)?, bytes),
+            Some(device) => FsBacking::Device(device.clone()),
+            None => FsBacking::Image(shared::one_directory(setting)?, bytes),
         };
-        let image_bytes = matches!(backing, Backing::Image(..)).then_some(bytes);
+        let image_bytes = matches!(backing, FsBacking::Image(..)).then_some(bytes);
         let (makers, notes) = chosen(values, system, image_bytes)?;
         let syncing = Syncing { at_end: values.text("sync") == Some("end"), ..Syncing::NEVER };
         // Files are on the file systems to come, wherever these are made.
@@ -215,7 +215,7 @@ impl Plan for FsPlan {
     }
 
     fn places(&self) -> Vec<PathBuf> {
-        let (Backing::Image(place, _) | Backing::Device(place)) = &self.backing;
+        let (FsBacking::Image(place, _) | FsBacking::Device(place)) = &self.backing;
         vec![place.clone()]
     }
 
@@ -227,7 +227,7 @@ impl Plan for FsPlan {
         let names: Vec<String> = self.makers.iter().map(|it| it.candidate.to_string()).collect();
         let names = names.join("; ");
         match &self.backing {
-            Backing::Image(dir, bytes) => vec![
+            FsBacking::Image(dir, bytes) => vec![
                 format!(
                     "write an unlinked image of {} in {}, attach a loop device to it, and remove \
                      both at the end",
@@ -236,7 +236,7 @@ impl Plan for FsPlan {
                 ),
                 format!("create a new file system on it for each run, one of these: {names}"),
             ],
-            Backing::Device(device) => vec![
+            FsBacking::Device(device) => vec![
                 format!(
                     "overwrite {} with a new file system for each run, one of these: {names}",
                     device.display()
@@ -248,8 +248,8 @@ impl Plan for FsPlan {
 
     fn room(&self) -> Vec<(PathBuf, u64)> {
         match &self.backing {
-            Backing::Image(dir, bytes) => vec![(dir.clone(), *bytes)],
-            Backing::Device(_) => Vec::new(),
+            FsBacking::Image(dir, bytes) => vec![(dir.clone(), *bytes)],
+            FsBacking::Device(_) => Vec::new(),
         }
     }
 
@@ -264,11 +264,11 @@ impl Plan for FsPlan {
     fn prepare(&mut self, live: &Live) -> Result<()> {
         self.may_begin()?;
         let scratch = match &self.backing {
-            Backing::Image(dir, bytes) => {
+            FsBacking::Image(dir, bytes) => {
                 shared::refuse_without_room(dir, *bytes, "the image")?;
                 Scratch::image(dir, *bytes, live)?
             }
-            Backing::Device(device) => Scratch::device(device)?,
+            FsBacking::Device(device) => Scratch::device(device)?,
         };
         self.notes.push(scratch.about());
         self.scratch = Some(scratch);

@@ -18,7 +18,7 @@ pub struct Probe {
     group: &'static str,
     about: &'static str,
     /// The setting in which the variants of the group differ.
-    setting: Setting,
+    setting: ProbeSetting,
     pub order: Order,
     pub direction: Direction,
     pub block_bytes: usize,
@@ -29,7 +29,7 @@ pub struct Probe {
 
 /// The setting that differs within a group, by the name of its option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Setting {
+enum ProbeSetting {
     Policy,
     Depth,
     RequestSize,
@@ -59,9 +59,9 @@ impl Probe {
     /// The variant that the question is.
     pub fn spec(&self) -> VariantSpec {
         let (option, value) = match self.setting {
-            Setting::Policy => ("policy", self.policy.to_string()),
-            Setting::Depth => ("depth", self.depth.to_string()),
-            Setting::RequestSize => ("strip-size", shared::typed(self.block_bytes as u64)),
+            ProbeSetting::Policy => ("policy", self.policy.to_string()),
+            ProbeSetting::Depth => ("depth", self.depth.to_string()),
+            ProbeSetting::RequestSize => ("strip-size", shared::typed(self.block_bytes as u64)),
         };
         let metric = match self.block_bytes {
             small if small < MIB / 16 => Metric::rate(),
@@ -85,7 +85,7 @@ pub fn all() -> Vec<Probe> {
     let stream = Probe {
         group: "write 1 MiB in order",
         about: "a new file is written once, until it is durable",
-        setting: Setting::Policy,
+        setting: ProbeSetting::Policy,
         order: Order::Sequential,
         direction: Direction::Write,
         block_bytes: MIB,
@@ -97,17 +97,17 @@ pub fn all() -> Vec<Probe> {
     policies.into_iter().for_each(|policy| ask(Probe { policy, ..stream.clone() }));
     let direct = Probe { policy: Policy::Direct, ..stream.clone() };
     for depth in [1, 2, 4, 8] {
-        let (group, setting) = ("write 1 MiB in order, direct", Setting::Depth);
+        let (group, setting) = ("write 1 MiB in order, direct", ProbeSetting::Depth);
         ask(Probe { group, setting, depth, ..direct.clone() });
     }
     for block_bytes in [256 * KIB, 64 * KIB, 1024 * KIB, 4096 * KIB] {
-        let (group, setting) = ("write in order, direct, 4 at a time", Setting::RequestSize);
+        let (group, setting) = ("write in order, direct, 4 at a time", ProbeSetting::RequestSize);
         ask(Probe { group, setting, depth: 4, block_bytes, ..direct.clone() });
     }
     let reads = Probe {
         group: "read 1 MiB in order, direct",
         about: "a file is read once, past the page cache",
-        setting: Setting::Depth,
+        setting: ProbeSetting::Depth,
         direction: Direction::Read,
         syncing: Syncing::NEVER,
         ..direct.clone()
@@ -130,7 +130,7 @@ pub fn all() -> Vec<Probe> {
     };
     [1, 8, 32].into_iter().for_each(|depth| ask(Probe { depth, ..writes.clone() }));
     for policy in [Policy::Dsync, Policy::DirectDsync] {
-        let (group, setting) = ("make 4 KiB durable", Setting::Policy);
+        let (group, setting) = ("make 4 KiB durable", ProbeSetting::Policy);
         let about =
             "blocks are written anywhere in a file, and each is waited for until it is durable";
         ask(Probe { group, about, setting, policy, ..writes.clone() });

@@ -106,7 +106,7 @@ const OPTIONS: &[CaseOption] = &[
 
 /// A test, the number of its areas, and the size by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Way {
+struct AreaTest {
     test: &'static str,
     areas: usize,
     size: usize,
@@ -158,13 +158,15 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
 
 /// Each test on one area and on two, of each size. The areas of one device share its spindle, so that
 /// test is left out; elsewhere it is made once, for sizes do not matter to it.
-fn ways(values: &Values, sizes: usize, is_device: bool) -> Vec<Way> {
+fn ways(values: &Values, sizes: usize, is_device: bool) -> Vec<AreaTest> {
     let known = |name: &str| TESTS.iter().find(|it| **it == name).copied();
     let tests = values.words("tests").into_iter().filter_map(known);
     let on = |test: &'static str| match test {
         SPINDLE if is_device => vec![],
-        SPINDLE => vec![Way { test, areas: 2, size: 0 }],
-        _ => (0..sizes).flat_map(|size| [1, 2].map(|areas| Way { test, areas, size })).collect(),
+        SPINDLE => vec![AreaTest { test, areas: 2, size: 0 }],
+        _ => {
+            (0..sizes).flat_map(|size| [1, 2].map(|areas| AreaTest { test, areas, size })).collect()
+        }
     };
     tests.flat_map(on).collect()
 }
@@ -172,7 +174,7 @@ fn ways(values: &Values, sizes: usize, is_device: bool) -> Vec<Way> {
 struct Slices {
     parameters: Vec<Parameter>,
     backing: Backing,
-    ways: Vec<Way>,
+    ways: Vec<AreaTest>,
     /// Bytes of one area, and of two together.
     sizes: Vec<u64>,
     record_bytes: usize,
@@ -253,7 +255,7 @@ impl Plan for Slices {
     }
 
     fn variants(&self) -> Vec<VariantSpec> {
-        let spec = |Way { test, areas, size }: &Way| {
+        let spec = |AreaTest { test, areas, size }: &AreaTest| {
             let size = self.sizes[*size];
             let is_spindle = *test == SPINDLE;
             let area = if *areas == 1 { "one" } else { "two" };
@@ -305,7 +307,7 @@ impl Plan for Slices {
     }
 
     fn ready(&mut self, variant: VariantNo, live: &Live) -> Result<()> {
-        let Way { test, areas, size } = self.ways[variant.0];
+        let AreaTest { test, areas, size } = self.ways[variant.0];
         self.fresh = None;
         let is_device = self.backing.is_device();
         if !is_device {
@@ -335,7 +337,7 @@ impl Plan for Slices {
     }
 
     fn run(&mut self, variant: VariantNo, number: u64, live: &Live) -> Result<Outcome> {
-        let Way { test, areas, size } = self.ways[variant.0];
+        let AreaTest { test, areas, size } = self.ways[variant.0];
         if test == SPINDLE {
             return self.spindle(live);
         }

@@ -100,7 +100,7 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-struct Way {
+struct SplitVariant {
     outputs: usize,
     codec: String,
     choice: CodecChoice,
@@ -120,7 +120,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
             };
             for outputs in values.counts("outputs") {
                 let (outputs, policy) = (outputs as usize, policy.parse()?);
-                ways.push(Way { outputs, codec: codec.to_owned(), choice, policy });
+                ways.push(SplitVariant { outputs, codec: codec.to_owned(), choice, policy });
             }
         }
     }
@@ -142,7 +142,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         dirs: setting.dirs.clone(),
         folders: Vec::new(),
         ways,
-        source: Source::MadeUp(Fake::new(source.parse()?)?),
+        source: SplitSource::MadeUp(Fake::new(source.parse()?)?),
         sample,
         is_by_codec: values.counts("outputs").len() == 1,
         bytes,
@@ -161,7 +161,7 @@ fn fixed(name: &str) -> Result<Codec> {
 }
 
 /// The source of the split.
-enum Source {
+enum SplitSource {
     MadeUp(Fake),
     Own(SampleSource),
 }
@@ -170,8 +170,8 @@ struct Split {
     parameters: Vec<Parameter>,
     dirs: Vec<PathBuf>,
     folders: Vec<Folder>,
-    ways: Vec<Way>,
-    source: Source,
+    ways: Vec<SplitVariant>,
+    source: SplitSource,
     /// The origin of the source before the first run, if it is not made up.
     sample: Option<PathBuf>,
     /// Codecs are judged by each other, since there is one number of outputs.
@@ -191,7 +191,7 @@ impl Split {
         (self.bytes + self.bytes / 16) / self.dirs.len().max(1) as u64
     }
 
-    fn options(&self, way: &Way) -> SplitOptions {
+    fn options(&self, way: &SplitVariant) -> SplitOptions {
         SplitOptions {
             outputs: self.outputs(way.outputs),
             spread: None,
@@ -221,8 +221,8 @@ impl Plan for Split {
     fn variants(&self) -> Vec<VariantSpec> {
         let policies = self.parameters.iter().find(|it| it.name == "policies");
         let has_policies = policies.is_some_and(|it| it.value.contains(','));
-        let spec = |way: &Way| {
-            let Way { outputs, codec, policy, .. } = way;
+        let spec = |way: &SplitVariant| {
+            let SplitVariant { outputs, codec, policy, .. } = way;
             let way = match has_policies {
                 true => format!("{codec}, {policy}"),
                 false => codec.clone(),
@@ -268,7 +268,7 @@ impl Plan for Split {
 
     fn prepare(&mut self, live: &Live) -> Result<()> {
         if let Some(place) = &self.sample {
-            self.source = Source::Own(SampleSource::take(place, self.bytes, live)?);
+            self.source = SplitSource::Own(SampleSource::take(place, self.bytes, live)?);
         }
         let bytes = self.bytes_of_dir();
         for dir in &self.dirs {
@@ -287,8 +287,8 @@ impl Plan for Split {
         let options = self.options(way);
         let open = || -> Result<Box<dyn ByteSource>> {
             let source: Box<dyn ByteSource> = match &self.source {
-                Source::MadeUp(fake) => Box::new(Fake::new(*fake.spec())?),
-                Source::Own(sample) => Box::new(sample.clone()),
+                SplitSource::MadeUp(fake) => Box::new(Fake::new(*fake.spec())?),
+                SplitSource::Own(sample) => Box::new(sample.clone()),
             };
             Ok(Box::new(Stopped { source, stop: Arc::clone(live.stop()) }))
         };

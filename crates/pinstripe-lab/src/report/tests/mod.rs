@@ -452,12 +452,12 @@ fn one_of(page: &str, at: usize) -> Results {
 fn several_results_make_a_small_page_however_many_they_are() {
     for (all, left_out) in [
         (vec![large(4, 6); 2], None),
-        (vec![large(8, 6); 5], Some(Detail::NoFigures)),
-        (vec![large(50, 5); 4], Some(Detail::Across)),
+        (vec![large(8, 6); 5], Some(ResultDetail::NoFigures)),
+        (vec![large(50, 5); 4], Some(ResultDetail::Across)),
     ] {
         let page = page(&all, None, &[]);
         assert!(page.len() < MOST_BYTES, "{left_out:?}: {} bytes", page.len());
-        let told = [Detail::Across, Detail::NoFigures];
+        let told = [ResultDetail::Across, ResultDetail::NoFigures];
         let told = told.into_iter().find(|it| it.left_out().is_some_and(|it| page.contains(it)));
         assert_eq!(told, left_out);
         assert!(page.contains("B</b> against"));

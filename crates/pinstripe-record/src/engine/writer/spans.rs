@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use pinstripe_base::error::Result;
 
-use super::{StreamCopy, Turn, Writer};
+use super::{CopyTurn, EngineWriter, StreamCopy};
 use crate::engine::gate::{Fate, Span};
 use crate::engine::roll::{Front, RollArea};
 use crate::limits::DRAIN_BYTES;
 
-impl Writer<'_> {
+impl EngineWriter<'_> {
     /// Begins a file where a span begins, unless one was just made for that.
     pub(super) fn enter(&self, copy: &mut StreamCopy, span: Span) -> Result<()> {
         if copy.span == Some(span.from) {
@@ -57,12 +57,12 @@ impl Writer<'_> {
     }
 
     /// Ends a stream. A stream without samples since the take began still gets its front.
-    pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<Turn> {
+    pub(super) fn pass_end(&self, copy: &mut StreamCopy) -> Result<CopyTurn> {
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         if span.fate == Fate::Recorded && span.front > 0 {
             self.enter(copy, span)?;
         }
-        Ok(Turn::Over)
+        Ok(CopyTurn::Over)
     }
 
     /// Completes the file of a span that has ended.
@@ -80,7 +80,7 @@ impl Writer<'_> {
     }
 
     /// Passes bytes that are not recorded: they are kept as pre-roll, or only their level is taken.
-    pub(super) fn pass_bytes(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {
+    pub(super) fn pass_bytes(&self, copy: &mut StreamCopy, bytes: u64) -> Result<CopyTurn> {
         let mut left = bytes;
         while left > 0 {
             let run = copy.consumer.bytes(left);
@@ -93,12 +93,12 @@ impl Writer<'_> {
             copy.at += count;
             left -= count;
         }
-        Ok(Turn::Worked)
+        Ok(CopyTurn::Worked)
     }
 
     /// Advances through a gap: if the stream is recorded, the gap becomes silence, and is reported
     /// at its end.
-    pub(super) fn pass_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<Turn> {
+    pub(super) fn pass_gap(&self, copy: &mut StreamCopy, bytes: u64) -> Result<CopyTurn> {
         let span = self.shared.streams[copy.stream as usize].gate.look(copy.at);
         let left = (bytes - copy.gap_done).min(span.left);
         let passed = match span.fate {
@@ -114,7 +114,7 @@ impl Writer<'_> {
                 }
                 left
             }
-            Fate::Over => return Ok(Turn::Over),
+            Fate::Over => return Ok(CopyTurn::Over),
         };
         copy.at += passed;
         copy.gap_done += passed;
@@ -126,7 +126,7 @@ impl Writer<'_> {
             copy.consumer.take_gap();
             copy.gap_done = 0;
         }
-        Ok(Turn::Worked)
+        Ok(CopyTurn::Worked)
     }
 
     /// Writes silence for a part of a gap; returns the number of bytes.

@@ -67,11 +67,11 @@ pub(super) struct Ahead<'r, 's> {
     batches: usize,
     /// The charge of each batch: the length of a buffer, which is reused.
     charge: u64,
-    state: Mutex<State<'r, 's>>,
+    state: Mutex<AheadState<'r, 's>>,
 }
 
 #[derive(Default)]
-struct State<'r, 's> {
+struct AheadState<'r, 's> {
     /// The next batch that was not pinned yet.
     next: usize,
     pinned: VecDeque<(usize, Pinned<'r, BatchBytes<'s>>)>,

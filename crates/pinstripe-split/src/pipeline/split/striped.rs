@@ -17,12 +17,12 @@ pub(super) struct StripedWriter<'a> {
     sets: Sets,
     writer: SetWriter,
     set: u64,
-    sink: Slots<'a>,
+    sink: StripDestinations<'a>,
     ledger: Ledger,
 }
 
 /// The destinations of the strips of the open set.
-struct Slots<'a> {
+struct StripDestinations<'a> {
     lanes: Vec<&'a Lane<'a>>,
     /// The offset of the set's extent in every output.
     start: u64,
@@ -30,7 +30,7 @@ struct Slots<'a> {
     written: Vec<u64>,
 }
 
-impl StripSink for Slots<'_> {
+impl StripSink for StripDestinations<'_> {
     fn append(&mut self, slot: usize, bytes: Vec<u8>) -> Result<()> {
         let place = self.start + self.written[slot];
         self.written[slot] += bytes.len() as u64;
@@ -50,7 +50,7 @@ impl<'a> StripedWriter<'a> {
         let writer = open(&sets, set);
         let start = sets.extent_at(set);
         let written = vec![0; lanes.len()];
-        let sink = Slots { lanes, start, written };
+        let sink = StripDestinations { lanes, start, written };
         Ok(StripedWriter { sets, writer, set, sink, ledger: Ledger::new(tag, begun) })
     }
 

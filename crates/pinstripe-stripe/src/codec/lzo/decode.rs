@@ -44,7 +44,7 @@ enum Behind {
 /// [`LzoError`] when `stored` is not a complete LZO1X stream or does not fit `out`; the content of
 /// `out` is then unspecified.
 pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, LzoError> {
-    let mut input = Input { bytes: stored, at: 0 };
+    let mut input = LzoInput { bytes: stored, at: 0 };
     let mut output = Output { bytes: out, at: 0 };
     // A first byte above 17 is a run of (byte - 17) literals: at the start of a stream a match
     // would have nothing to refer to.
@@ -104,12 +104,12 @@ pub fn decompress(stored: &[u8], out: &mut [u8]) -> Result<usize, LzoError> {
 }
 
 /// The stream and how far it was read.
-struct Input<'a> {
+struct LzoInput<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Input<'_> {
+impl LzoInput<'_> {
     #[inline(always)]
     fn byte(&mut self) -> Result<u8, LzoError> {
         let byte = *self.bytes.get(self.at).ok_or(LzoError::Cut)?;
@@ -193,7 +193,7 @@ impl Output<'_> {
 
 /// Copies `len` literals from the stream to the output.
 #[inline(always)]
-fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
+fn copy_literals(input: &mut LzoInput, output: &mut Output, len: usize) -> Result<(), LzoError> {
     if len <= STEP_BYTES {
         return copy_few(input, output, len);
     }
@@ -202,7 +202,7 @@ fn copy_literals(input: &mut Input, output: &mut Output, len: usize) -> Result<(
 
 /// Copies at most [`STEP_BYTES`] literals: as one whole step where both sides have the room.
 #[inline(always)]
-fn copy_few(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
+fn copy_few(input: &mut LzoInput, output: &mut Output, len: usize) -> Result<(), LzoError> {
     let from = input.bytes.get(input.at..input.at + STEP_BYTES);
     let to = output.bytes.get_mut(output.at..output.at + STEP_BYTES);
     let (Some(from), Some(to)) = (from, to) else { return copy_exactly(input, output, len) };
@@ -214,7 +214,7 @@ fn copy_few(input: &mut Input, output: &mut Output, len: usize) -> Result<(), Lz
 
 /// Copies `len` literals, and touches no byte behind them.
 #[inline(always)]
-fn copy_exactly(input: &mut Input, output: &mut Output, len: usize) -> Result<(), LzoError> {
+fn copy_exactly(input: &mut LzoInput, output: &mut Output, len: usize) -> Result<(), LzoError> {
     let from = input.bytes.get(input.at..input.at + len).ok_or(LzoError::Cut)?;
     let to = output.bytes.get_mut(output.at..output.at + len).ok_or(LzoError::TooLong)?;
     to.copy_from_slice(from);

@@ -25,10 +25,10 @@ const MAX_STRIDE_BYTES: usize = 64;
 const STEP_BYTES: usize = 16;
 
 /// The last place of each hash, modulo 65536.
-type Places = [u16; 1 << HASH_BITS];
+type HashPlaces = [u16; 1 << HASH_BITS];
 
 /// The encoder's memory of places; reused from call to call.
-pub struct Dictionary(Box<Places>);
+pub struct Dictionary(Box<HashPlaces>);
 
 impl Default for Dictionary {
     fn default() -> Self {
@@ -50,7 +50,7 @@ pub fn compress(raw: &[u8], dictionary: &mut Dictionary, out: &mut [u8]) -> usiz
     let places = &mut *dictionary.0;
     // Cleared so that equal input gives equal output, regardless of earlier calls.
     places.fill(0);
-    let mut writer = Writer { out, at: 0 };
+    let mut writer = LzoWriter { out, at: 0 };
     let mut literals = 0;
     while let Some((at, distance)) = find_match(raw, places, literals) {
         let len = match_bytes(raw, at - distance, at);
@@ -64,7 +64,7 @@ pub fn compress(raw: &[u8], dictionary: &mut Dictionary, out: &mut [u8]) -> usiz
 
 /// The first match at or behind `literals`, the end of the last one: its place and distance.
 #[inline(always)]
-fn find_match(raw: &[u8], places: &mut Places, literals: usize) -> Option<(usize, usize)> {
+fn find_match(raw: &[u8], places: &mut HashPlaces, literals: usize) -> Option<(usize, usize)> {
     let limit = raw.len().saturating_sub(TAIL_BYTES);
     // Nothing can match at 0, and every noted place must be before the current one.
     let mut at = literals.max(1);
@@ -93,7 +93,7 @@ fn find_match(raw: &[u8], places: &mut Places, literals: usize) -> Option<(usize
 /// `0 < at`, `at + TAIL_BYTES <= raw.len()`, and since `places` was cleared, `at` was smaller in
 /// every call before.
 #[inline(always)]
-unsafe fn probe(raw: &[u8], places: &mut Places, at: usize) -> Option<usize> {
+unsafe fn probe(raw: &[u8], places: &mut HashPlaces, at: usize) -> Option<usize> {
     debug_assert!(0 < at && at + TAIL_BYTES <= raw.len());
     // SAFETY: the caller's promise; the tail is longer than four bytes.
     let word = unsafe { load32(raw, at) };
@@ -151,12 +151,12 @@ fn match_bytes(raw: &[u8], from: usize, at: usize) -> usize {
 }
 
 /// The stream being written; `out` has room for the worst case.
-struct Writer<'a> {
+struct LzoWriter<'a> {
     out: &'a mut [u8],
     at: usize,
 }
 
-impl Writer<'_> {
+impl LzoWriter<'_> {
     #[inline(always)]
     fn byte(&mut self, byte: usize) {
         self.out[self.at] = byte as u8;

@@ -119,7 +119,7 @@ pub(super) fn stripe_sets(
     Ok(bad)
 }
 
-struct Examined {
+struct ExaminedSet {
     /// The number of members that it is striped over.
     width: usize,
     verification: Verification,
@@ -133,10 +133,10 @@ fn examine(
     set: SetId,
     options: &CheckOptions,
     monitor: &Monitor,
-) -> Result<Examined> {
+) -> Result<ExaminedSet> {
     let name = ExtentName::In(room, set.0);
     let mut examined = examine_once(store, name, set, options, monitor);
-    let lacks = |it: &Examined| it.verification.damage.iter().any(|it| it.reason.is_missing());
+    let lacks = |it: &ExaminedSet| it.verification.damage.iter().any(|it| it.reason.is_missing());
     if examined.as_ref().map_or_else(newcomers::may_have_moved, lacks) && store.meet_newcomers()? {
         examined = examine_once(store, name, set, options, monitor);
     }
@@ -150,14 +150,14 @@ fn examine_once(
     set: SetId,
     options: &CheckOptions,
     monitor: &Monitor,
-) -> Result<Examined> {
+) -> Result<ExaminedSet> {
     let reader = store.open_to_check(name, set)?;
     let (verification, records) = match name {
         _ if !options.read_data => (reader.verify_ends_only(), Vec::new()),
         ExtentName::In(Room::Packs, _) => verify_pack(store, &reader, set, monitor),
         _ => (reader.verify(&mut |bytes| monitor.add(Counter::CheckedBytes, bytes)), Vec::new()),
     };
-    Ok(Examined { width: reader.geometry().members(), verification, records })
+    Ok(ExaminedSet { width: reader.geometry().members(), verification, records })
 }
 
 /// Verifies every strip of a pack, and decodes every record.
@@ -193,7 +193,7 @@ const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no f
 fn tally(
     store: &Store,
     name: ExtentName,
-    examined: Result<Examined>,
+    examined: Result<ExaminedSet>,
     monitor: &Monitor,
     outcome: &mut CheckOutcome,
 ) -> (Vec<Range<u64>>, Vec<(PathBuf, Error)>) {

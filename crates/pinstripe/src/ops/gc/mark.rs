@@ -120,7 +120,7 @@ pub(super) fn mark(
     threads: usize,
     monitor: &Monitor,
 ) -> Result<Marked> {
-    let shared = Shared {
+    let shared = MarkShared {
         rows,
         needed: Bits::new(rows.count()),
         entered: Bits::new(rows.count()),
@@ -155,7 +155,7 @@ pub(super) fn mark(
     })
 }
 
-struct Shared<'r> {
+struct MarkShared<'r> {
     rows: &'r Rows<'r>,
     needed: Bits,
     entered: Bits,
@@ -165,7 +165,7 @@ struct Shared<'r> {
 }
 
 struct Walk<'r> {
-    shared: &'r Shared<'r>,
+    shared: &'r MarkShared<'r>,
     chunks: ChunkReader<'r>,
     content: Vec<ChunkId>,
 }

@@ -18,7 +18,7 @@ use pinstripe_base::id::{ChunkId, SetId};
 
 /// The content of packs, in bytes of their chunks, by number.
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
+struct PackContent {
     raw_bytes: u64,
     live_bytes: u64,
     /// It has a copy of a needed chunk that counts as live in another pack.
@@ -26,14 +26,14 @@ struct Held {
 }
 
 /// All rows of one chunk.
-struct Chunk<'c> {
+struct ChunkRows<'c> {
     id: ChunkId,
     /// The number of packs that should have it; 0 if nothing needs it.
     copies: usize,
     places: &'c [Place],
 }
 
-impl Chunk<'_> {
+impl ChunkRows<'_> {
     fn packs(&self) -> Vec<u32> {
         let mut packs: Vec<u32> = self.places.iter().map(|place| place.record.pack).collect();
         packs.dedup();
@@ -45,7 +45,7 @@ impl Chunk<'_> {
 fn for_each_chunk(
     rows: &Rows<'_>,
     marked: &Marked,
-    show: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
+    show: &mut dyn FnMut(ChunkRows<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut last: Option<ChunkId> = None;
     let (mut places, mut copies): (Vec<Place>, usize) = (Vec::new(), 0);
@@ -67,13 +67,13 @@ fn flush(
     id: Option<ChunkId>,
     places: &mut Vec<Place>,
     copies: usize,
-    show: &mut dyn FnMut(Chunk<'_>) -> Result<()>,
+    show: &mut dyn FnMut(ChunkRows<'_>) -> Result<()>,
 ) -> Result<()> {
     let Some(id) = id.filter(|_| !places.is_empty()) else { return Ok(()) };
     // Two runs may list one pack.
     places.sort_unstable_by_key(|it| (it.record, it.raw_offset));
     places.dedup();
-    show(Chunk { id, copies, places })?;
+    show(ChunkRows { id, copies, places })?;
     places.clear();
     Ok(())
 }
@@ -97,7 +97,7 @@ pub(super) fn count(
     others: &HashSet<SetId>,
     is_short: &dyn Fn(&Pack) -> bool,
 ) -> Result<Usages> {
-    let mut held: Vec<Held> = Vec::new();
+    let mut held: Vec<PackContent> = Vec::new();
     let mut any_copies = false;
     for_each_chunk(rows, marked, &mut |chunk| {
         for place in chunk.places {
@@ -143,7 +143,7 @@ fn count_copies(
     rows: &Rows<'_>,
     marked: &Marked,
     others: &HashSet<SetId>,
-    held: &mut Vec<Held>,
+    held: &mut Vec<PackContent>,
 ) -> Result<()> {
     let singly: Vec<u64> = held.iter().map(|held| held.live_bytes).collect();
     let stands = |number: &u32| {
@@ -172,10 +172,10 @@ fn count_copies(
     })
 }
 
-fn at(held: &mut Vec<Held>, number: u32) -> &mut Held {
+fn at(held: &mut Vec<PackContent>, number: u32) -> &mut PackContent {
     let number = number as usize;
     if held.len() <= number {
-        held.resize(number + 1, Held::default());
+        held.resize(number + 1, PackContent::default());
     }
     &mut held[number]
 }

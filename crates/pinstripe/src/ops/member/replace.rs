@@ -91,7 +91,7 @@ pub fn replace(
 
 /// The outcome for one set.
 #[derive(Default)]
-struct Rebuilt {
+struct RebuiltSet {
     extents: u64,
     /// The error for rows that nothing can bring back.
     lost: Option<Error>,
@@ -123,7 +123,7 @@ fn rebuild(
             Ok(done)
         })?;
     let mut unmended = Vec::new();
-    for ((name, _), Rebuilt { extents, lost }) in short.iter().zip(rebuilt) {
+    for ((name, _), RebuiltSet { extents, lost }) in short.iter().zip(rebuilt) {
         replaced.rebuilt_extents += extents;
         // An index run is derived; a pack that no run names is left from an interrupted backup.
         if let (Some(error), ExtentName::In(Room::Packs, id)) = (lost, *name)
@@ -142,22 +142,24 @@ fn rebuild_set(
     name: ExtentName,
     (old, new): (usize, usize),
     monitor: &Monitor,
-) -> Result<Rebuilt> {
-    let lost = |extents, error| Ok(Rebuilt { extents, lost: Some(error) });
+) -> Result<RebuiltSet> {
+    let lost = |extents, error| Ok(RebuiltSet { extents, lost: Some(error) });
     let Some(reader) = carry::open(store, name)? else {
         return lost(0, Error::corrupt("no trailer of this stripe set is intact", name.path()));
     };
     // Most likely the slot of its number was the old member's.
-    let Some(slot) = open_slot(&reader, old) else { return Ok(Rebuilt::default()) };
-    let Some(to) = store.member_slots[new].member.as_ref() else { return Ok(Rebuilt::default()) };
+    let Some(slot) = open_slot(&reader, old) else { return Ok(RebuiltSet::default()) };
+    let Some(to) = store.member_slots[new].member.as_ref() else {
+        return Ok(RebuiltSet::default());
+    };
     claim.confirm()?;
     match lay(&reader, slot, to, Replace::Never) {
         Ok(()) => {
             monitor.add(Counter::RepairedExtents, 1);
-            Ok(Rebuilt { extents: 1, lost: None })
+            Ok(RebuiltSet { extents: 1, lost: None })
         }
         // A writer that knows the new member writes this set over it.
-        Err(error) if error.kind() == Kind::Exists => Ok(Rebuilt::default()),
+        Err(error) if error.kind() == Kind::Exists => Ok(RebuiltSet::default()),
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             salvage(&reader, slot, to, Replace::Never)?;
             lost(u64::from(to.len(name).is_ok()), error)

@@ -24,7 +24,7 @@ const PLANNED_BYTES: u64 = 1 << 20;
 const WINDOW: u32 = 64;
 
 /// A chunk with the part of it that is wanted.
-struct Piece {
+struct WantedChunk {
     row: ChunkRow,
     /// Where its first byte is in the file.
     start: u64,
@@ -79,7 +79,7 @@ impl Content {
         Ok(())
     }
 
-    fn chunk(&self, piece: &Piece, place: &Place, out: &mut [u8]) -> Result<()> {
+    fn chunk(&self, piece: &WantedChunk, place: &Place, out: &mut [u8]) -> Result<()> {
         let part = piece.part.start as usize..piece.part.end as usize;
         let record = self.runner.get(place.record, decoded_bytes(place));
         let direct = record.as_ref().map_err(Error::duplicate).and_then(|record| {
@@ -173,9 +173,9 @@ impl Content {
 }
 
 /// The chunks of a range of a file.
-fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>> {
+fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<WantedChunk>> {
     let (offsets, range) = (Offsets::new(entry), range.clone());
-    let mut walk = Walk { offsets, range, is_over: false, pieces: Vec::new() };
+    let mut walk = ContentWalk { offsets, range, is_over: false, pieces: Vec::new() };
     match &entry.content {
         EntryContent::Chunks(rows) => walk.rows(rows)?,
         EntryContent::Lists(lists) => {
@@ -194,15 +194,15 @@ fn pieces(pages: &Pages, entry: &Entry, range: &Range<u64>) -> Result<Vec<Piece>
 }
 
 /// A walk through the content of a file.
-struct Walk {
+struct ContentWalk {
     offsets: Offsets,
     range: Range<u64>,
     /// It has reach the end of the range.
     is_over: bool,
-    pieces: Vec<Piece>,
+    pieces: Vec<WantedChunk>,
 }
 
-impl Walk {
+impl ContentWalk {
     fn rows(&mut self, rows: &[ChunkRow]) -> Result<()> {
         for row in rows {
             let start = self.offsets.next(row.raw_bytes)?;
@@ -210,7 +210,7 @@ impl Walk {
             let wanted = start.max(self.range.start)..end.min(self.range.end);
             if wanted.start < wanted.end {
                 let part = (wanted.start - start) as u32..(wanted.end - start) as u32;
-                self.pieces.push(Piece { row: *row, start, part });
+                self.pieces.push(WantedChunk { row: *row, start, part });
             }
             self.is_over = end >= self.range.end;
             if self.is_over {

@@ -24,7 +24,7 @@ const FILES_AHEAD: u64 = u64::MAX;
 
 /// One way through a snapshot.
 #[derive(Debug, Clone, Copy)]
-struct Walk {
+struct SnapshotWalk {
     ordinal: u64,
     /// The entry that was read last.
     last: u64,
@@ -39,21 +39,21 @@ struct Walk {
 /// The ways in which files are read one after the other.
 #[derive(Debug, Default)]
 pub(super) struct ReadOrder {
-    walks: Vec<Walk>,
+    walks: Vec<SnapshotWalk>,
     hand: usize,
 }
 
 impl ReadOrder {
     /// Takes in that a file is read; the entries to fetch ahead, if there are any.
     fn read(&mut self, ordinal: u64, number: u64) -> Option<Range<u64>> {
-        let is_near = |walk: &Walk| {
+        let is_near = |walk: &SnapshotWalk| {
             walk.ordinal == ordinal && walk.last <= number && number - walk.last <= NEAR_ENTRIES
         };
         // The furthest of the walks near each other advances.
         let near = self.walks.iter_mut().filter(|walk| is_near(walk));
         let Some(walk) = near.max_by_key(|walk| walk.last) else {
             let next = number + 1;
-            self.begin(Walk { ordinal, last: number, files: 0, next, is_recent: false });
+            self.begin(SnapshotWalk { ordinal, last: number, files: 0, next, is_recent: false });
             return None;
         };
         walk.is_recent = true;
@@ -73,7 +73,7 @@ impl ReadOrder {
     }
 
     /// Puts a walk in a free place, or in that of the first one that has not advanced recently.
-    fn begin(&mut self, walk: Walk) {
+    fn begin(&mut self, walk: SnapshotWalk) {
         if self.walks.len() < WALKS {
             self.walks.push(walk);
             return;

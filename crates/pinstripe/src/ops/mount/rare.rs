@@ -20,7 +20,7 @@ const PAGES: usize = 1 << 18;
 
 /// Which of these attributes some entries have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Presence {
+struct AttributePresence {
     acls: bool,
     labels: bool,
 }
@@ -30,13 +30,13 @@ struct Presence {
 pub(super) struct RareAttributes {
     no_acls: AtomicBool,
     no_labels: AtomicBool,
-    scan: Mutex<Scan>,
+    scan: Mutex<RareScan>,
 }
 
 #[derive(Default)]
-struct Scan {
+struct RareScan {
     /// Snapshots that were scanned; `None` for those that could not be.
-    scanned: HashMap<SnapshotId, Option<Presence>>,
+    scanned: HashMap<SnapshotId, Option<AttributePresence>>,
     /// Pages without ACLs and labels.
     pages: HashSet<ChunkId>,
 }
@@ -50,7 +50,7 @@ impl RareAttributes {
         name == LABEL && self.no_labels.load(Ordering::Relaxed)
     }
 
-    fn tell(&self, all: Option<Presence>) {
+    fn tell(&self, all: Option<AttributePresence>) {
         self.no_acls.store(all.is_some_and(|all| !all.acls), Ordering::Relaxed);
         self.no_labels.store(all.is_some_and(|all| !all.labels), Ordering::Relaxed);
     }
@@ -60,12 +60,12 @@ impl SnapshotTree {
     /// Records the snapshots that are shown; returns whether a tree must be scanned.
     pub(super) fn note_attributes(&self) -> bool {
         let scan = lock(&self.rare.scan);
-        let (mut all, mut is_open) = (Some(Presence::default()), false);
+        let (mut all, mut is_open) = (Some(AttributePresence::default()), false);
         for snapshot in self.top().shown_now() {
             let scanned = scan.scanned.get(&snapshot.id);
             is_open |= counted(snapshot).is_none() && scanned.is_none();
             let known = counted(snapshot).or_else(|| scanned.copied().flatten());
-            all = all.zip(known).map(|(all, known)| Presence {
+            all = all.zip(known).map(|(all, known)| AttributePresence {
                 acls: all.acls || known.acls,
                 labels: all.labels || known.labels,
             });
@@ -90,13 +90,14 @@ impl SnapshotTree {
             if scan.scanned.contains_key(&id) {
                 continue;
             }
-            let mut found = Presence::default();
+            let mut found = AttributePresence::default();
             let pages = &mut scan.pages;
             let is_whole = self.pages.look_through(&root, &mut |id, page| {
                 let Some(entries) = page else { return !pages.contains(id) };
                 let acls = entries.iter().any(|entry| entry.meta.has_acl());
                 let labels = entries.iter().any(|entry| entry.meta.has_label());
-                found = Presence { acls: found.acls || acls, labels: found.labels || labels };
+                found =
+                    AttributePresence { acls: found.acls || acls, labels: found.labels || labels };
                 // Only what has none is the same for every snapshot that shares it.
                 if !acls && !labels && pages.len() < PAGES {
                     pages.insert(*id);
@@ -114,11 +115,11 @@ impl SnapshotTree {
 }
 
 /// Returns a backup's own counts; `None` if it has none.
-fn counted(snapshot: &Snapshot) -> Option<Presence> {
+fn counted(snapshot: &Snapshot) -> Option<AttributePresence> {
     let count = |wanted: Counter| {
         let (_, name) = Counter::ALL.iter().find(|(counter, _)| *counter == wanted)?;
         snapshot.counts.iter().find(|(known, _)| known == name).map(|(_, count)| *count)
     };
     let (acls, labels) = (count(Counter::AclEntries)?, count(Counter::LabelEntries)?);
-    Some(Presence { acls: acls > 0, labels: labels > 0 })
+    Some(AttributePresence { acls: acls > 0, labels: labels > 0 })
 }

@@ -49,11 +49,11 @@ pub(super) struct Ledger<'a> {
     pub(super) monitor: &'a Monitor,
     store: &'a Store,
     report: &'a (dyn Fn(&Finding) + Sync),
-    sums: Mutex<Sums>,
+    sums: Mutex<FindingSums>,
 }
 
 #[derive(Default, Clone)]
-struct Sums {
+struct FindingSums {
     extents: u64,
     objects: u64,
     repairable: u64,
@@ -173,7 +173,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    fn sums(&self) -> std::sync::MutexGuard<'_, Sums> {
+    fn sums(&self) -> std::sync::MutexGuard<'_, FindingSums> {
         lock(&self.sums)
     }
 }

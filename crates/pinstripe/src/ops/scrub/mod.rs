@@ -105,7 +105,7 @@ pub fn run(
     let all_bytes: u64 = survey.sets.iter().map(|set| set.bytes).sum();
     let wanted = options.budget.bytes(all_bytes);
     monitor.set_total(wanted.min(all_bytes), 0);
-    let mut round = Round {
+    let mut round = ScrubRun {
         progress: state::Progress::new(&mut known, store.absent().next().is_none()),
         saved: (began, 0),
         outcome: ScrubOutcome {
@@ -138,7 +138,7 @@ pub fn run(
         }
         round.save_now_and_then(store, options.save_bytes, monitor)?;
     }
-    let Round { progress, mut outcome, .. } = round;
+    let ScrubRun { progress, mut outcome, .. } = round;
     progress.save(store, monitor)?;
     ledger.tally(&mut outcome);
     // Each was reported when it stopped answering.
@@ -147,14 +147,14 @@ pub fn run(
 }
 
 /// A run in progress.
-struct Round<'a> {
+struct ScrubRun<'a> {
     progress: state::Progress<'a>,
     /// When the state was written last, and how much was verified by then.
     saved: (Instant, u64),
     outcome: ScrubOutcome,
 }
 
-impl Round<'_> {
+impl ScrubRun<'_> {
     fn save_now_and_then(&mut self, store: &Store, every: u64, monitor: &Monitor) -> Result<()> {
         let (when, verified) = self.saved;
         if self.outcome.verified_bytes - verified < every && clock::since(when) < SAVE_EVERY {

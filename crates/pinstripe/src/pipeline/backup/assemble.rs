@@ -25,7 +25,7 @@ use pinstripe_member::snapshot::TreeRoot;
 
 /// The results of one job so far.
 #[derive(Default)]
-struct Returned {
+struct JobResults {
     entries: Option<Vec<Assembled>>,
     large: Option<(Box<Entry>, usize)>,
     /// Parts of a large file that came before their turn, and how many were taken in.
@@ -34,7 +34,7 @@ struct Returned {
     content: LongContent,
 }
 
-impl Returned {
+impl JobResults {
     fn is_complete(&self) -> bool {
         self.entries.is_some() || self.large.as_ref().is_some_and(|(_, parts)| self.taken == *parts)
     }
@@ -53,7 +53,7 @@ pub(crate) struct Assembler<'a> {
     shared: &'a Writing<'a>,
     record: RecordBuilder<'a>,
     tree: TreeWriter,
-    waiting: BTreeMap<u64, Returned>,
+    waiting: BTreeMap<u64, JobResults>,
     next: u64,
     inodes: HashMap<(u64, u64), FirstName>,
     checkpoints: Option<Checkpoints<'a>>,
@@ -95,7 +95,7 @@ impl<'a> Assembler<'a> {
             if let Err(error) = self.take_parts() {
                 self.shared.abort.raise(error);
             }
-            while self.waiting.get(&self.next).is_some_and(Returned::is_complete) {
+            while self.waiting.get(&self.next).is_some_and(JobResults::is_complete) {
                 let done = self.waiting.remove(&self.next).expect("it was there just now");
                 self.next += 1;
                 // After a fatal error the queue is only drained: a sender must not block on it.
@@ -166,7 +166,7 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    fn append(&mut self, done: Returned) -> Result<()> {
+    fn append(&mut self, done: JobResults) -> Result<()> {
         if let Some((mut entry, _)) = done.large
             && done.entries.is_none()
         {

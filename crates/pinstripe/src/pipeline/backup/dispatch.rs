@@ -17,7 +17,7 @@ use pinstripe_member::meta::FileKind;
 
 /// Consecutive entries that are collected for one job.
 #[derive(Default)]
-struct Batch {
+struct EntryBatch {
     items: Vec<EntryPlan>,
     bytes: u64,
     to_read: usize,
@@ -34,7 +34,7 @@ pub(crate) struct JobDispatcher<'a> {
     window: Sender<()>,
     /// Segments of a large file in memory.
     segments: usize,
-    batch: Batch,
+    batch: EntryBatch,
     seq: u64,
 }
 
@@ -66,7 +66,15 @@ impl<'a> JobDispatcher<'a> {
         window: Sender<()>,
         segments: usize,
     ) -> Self {
-        JobDispatcher { shared, jobs, outcomes, window, segments, batch: Batch::default(), seq: 0 }
+        JobDispatcher {
+            shared,
+            jobs,
+            outcomes,
+            window,
+            segments,
+            batch: EntryBatch::default(),
+            seq: 0,
+        }
     }
 
     fn push(&mut self, item: EntryPlan, bytes: u64) -> Result<()> {

@@ -107,7 +107,7 @@ pub struct Join<'a, T> {
 }
 
 /// The walk of a source, or why it cannot be read.
-type Opened = Result<Arc<Walker>>;
+type OpenedSource = Result<Arc<Walker>>;
 
 impl<'env, T: DecisionSink> Join<'env, T> {
     /// A join that has done nothing yet. `root` is the directory that all paths are relative to.
@@ -185,7 +185,7 @@ impl<'env, T: DecisionSink> Join<'env, T> {
     }
 
     /// Takes the directories above a source that no earlier source had; returns its walk.
-    fn source(&mut self, source: &'env [u8], below: &[Vec<u8>]) -> Result<Opened> {
+    fn source(&mut self, source: &'env [u8], below: &[Vec<u8>]) -> Result<OpenedSource> {
         for ancestor in ancestors(source) {
             if self.last.is_none_or(|last| compare_paths(last, ancestor).is_lt()) {
                 match source::stat_at(self.root, ancestor) {

@@ -30,7 +30,7 @@ use pinstripe_stripe::{Candidates, Resolver};
 const WARM_UP_BYTES: u64 = 64;
 
 /// A segment of a large file in memory.
-struct Segment {
+struct FileSegment {
     /// Position of the first byte in the file.
     start: u64,
     /// Bytes before the segment, for the scan only, and then its own.
@@ -40,13 +40,13 @@ struct Segment {
     pool: Arc<ScratchPool>,
 }
 
-impl Drop for Segment {
+impl Drop for FileSegment {
     fn drop(&mut self) {
         self.pool.give(std::mem::take(&mut self.bytes));
     }
 }
 
-impl Segment {
+impl FileSegment {
     fn data(&self) -> &[u8] {
         &self.bytes[self.warm_up..]
     }
@@ -58,7 +58,7 @@ impl Segment {
 
 struct Scanned {
     number: u64,
-    result: Result<(Segment, Candidates)>,
+    result: Result<(FileSegment, Candidates)>,
 }
 
 /// Read one segment and find where chunks may end in it.
@@ -79,7 +79,7 @@ impl ScanTask {
         let _ = self.reply.send(Scanned { number: self.number, result });
     }
 
-    fn scan(&self, shared: &Reading<'_>, file: &SourceFile) -> Result<(Segment, Candidates)> {
+    fn scan(&self, shared: &Reading<'_>, file: &SourceFile) -> Result<(FileSegment, Candidates)> {
         let warm_up = self.warm_up as usize;
         let mut bytes = shared.segments.take();
         bytes.resize(warm_up + (self.range.end - self.range.start) as usize, 0);
@@ -89,7 +89,12 @@ impl ScanTask {
         let (before, data) = bytes.split_at(warm_up);
         let candidates = shared.cutter.scan(before, data, self.range.start);
         Ok((
-            Segment { start: self.range.start, bytes, warm_up, pool: Arc::clone(shared.segments) },
+            FileSegment {
+                start: self.range.start,
+                bytes,
+                warm_up,
+                pool: Arc::clone(shared.segments),
+            },
             candidates,
         ))
     }
@@ -101,7 +106,7 @@ pub(crate) struct ChunkTask {
     pub seq: u64,
     /// Which part of its content this is.
     pub part: usize,
-    segments: Vec<Arc<Segment>>,
+    segments: Vec<Arc<FileSegment>>,
     chunks: Vec<Range<u64>>,
 }
 
@@ -114,7 +119,7 @@ impl ChunkTask {
         let mut rows = Vec::with_capacity(self.chunks.len());
         let mut fresh = FreshRun::default();
         for chunk in &self.chunks {
-            let within = |segment: &&Arc<Segment>| {
+            let within = |segment: &&Arc<FileSegment>| {
                 segment.start <= chunk.start && chunk.end <= segment.end()
             };
             let Some(segment) = self.segments.iter().find(within) else {
@@ -140,14 +145,14 @@ impl ChunkTask {
 /// New chunks that follow each other in one segment: they go into a record without being copied.
 #[derive(Default)]
 struct FreshRun {
-    segment: Option<Arc<Segment>>,
+    segment: Option<Arc<FileSegment>>,
     range: Range<u64>,
     rows: Vec<ChunkRow>,
 }
 
 impl FreshRun {
     /// Takes a chunk in if it follows the last one; the first one always does.
-    fn extend(&mut self, segment: &Arc<Segment>, chunk: &Range<u64>, row: ChunkRow) -> bool {
+    fn extend(&mut self, segment: &Arc<FileSegment>, chunk: &Range<u64>, row: ChunkRow) -> bool {
         match &self.segment {
             None => {
                 self.segment = Some(Arc::clone(segment));
@@ -175,7 +180,7 @@ impl FreshRun {
 }
 
 /// Returns the bytes of `chunk` that are in `segment`.
-fn part_of<'s>(segment: &'s Segment, chunk: &Range<u64>) -> &'s [u8] {
+fn part_of<'s>(segment: &'s FileSegment, chunk: &Range<u64>) -> &'s [u8] {
     let at =
         |position: u64| (position.clamp(segment.start, segment.end()) - segment.start) as usize;
     &segment.data()[at(chunk.start)..at(chunk.end)]
@@ -232,7 +237,7 @@ pub(crate) fn ingest_stream(
 ) -> Result<()> {
     let mut cut = Cut { queues, seq, parts: 0, read_bytes: 0 };
     let resolver = shared.cutter.resolver(0);
-    let mut run = Run { resolver, chunk_start: 0, held: Vec::new() };
+    let mut run = CutRun { resolver, chunk_start: 0, held: Vec::new() };
     let mut before = Vec::new();
     loop {
         shared.abort.check()?;
@@ -251,7 +256,7 @@ pub(crate) fn ingest_stream(
         before.extend_from_slice(&data[data.len().saturating_sub(WARM_UP_BYTES as usize)..]);
         cut.read_bytes += read;
         shared.monitor.add(Counter::ReadBytes, read);
-        let segment = Segment { start, bytes, warm_up, pool: Arc::clone(shared.segments) };
+        let segment = FileSegment { start, bytes, warm_up, pool: Arc::clone(shared.segments) };
         cut.segment(&mut run, segment, &candidates)?;
         if read < wanted {
             break;
@@ -279,7 +284,7 @@ impl Cut<'_> {
         extent: Range<u64>,
     ) -> Result<bool> {
         let (reply, replies) = bounded(self.queues.segments);
-        let mut run = Run {
+        let mut run = CutRun {
             resolver: shared.cutter.resolver(extent.start),
             chunk_start: extent.start,
             held: Vec::new(),
@@ -331,14 +336,19 @@ impl Cut<'_> {
         Ok(true)
     }
 
-    fn segment(&mut self, run: &mut Run, segment: Segment, found: &Candidates) -> Result<()> {
+    fn segment(
+        &mut self,
+        run: &mut CutRun,
+        segment: FileSegment,
+        found: &Candidates,
+    ) -> Result<()> {
         let mut cuts = Vec::new();
         run.resolver.push(segment.data(), found, &mut cuts);
         run.held.push(Arc::new(segment));
         self.hand_out(run, &cuts)
     }
 
-    fn last(&mut self, mut run: Run) -> Result<()> {
+    fn last(&mut self, mut run: CutRun) -> Result<()> {
         let end = run.held.last().map_or(run.chunk_start, |segment| segment.end());
         if end > run.chunk_start {
             self.hand_out(&mut run, &[end])?;
@@ -347,7 +357,7 @@ impl Cut<'_> {
     }
 
     /// Hands out the chunks that end at `cuts`, about a record's worth at a time.
-    fn hand_out(&mut self, run: &mut Run, cuts: &[u64]) -> Result<()> {
+    fn hand_out(&mut self, run: &mut CutRun, cuts: &[u64]) -> Result<()> {
         let mut chunks = Vec::new();
         let mut bytes = 0;
         for (at, &end) in cuts.iter().enumerate() {
@@ -356,7 +366,7 @@ impl Cut<'_> {
             run.chunk_start = end;
             if bytes >= JOB_BYTES || at + 1 == cuts.len() {
                 let range = chunks[0].start..end;
-                let touches = |segment: &&Arc<Segment>| {
+                let touches = |segment: &&Arc<FileSegment>| {
                     segment.start < range.end && range.start < segment.end()
                 };
                 let segments = run.held.iter().filter(touches).cloned().collect();
@@ -378,12 +388,12 @@ impl Cut<'_> {
 }
 
 /// The state of cutting one run of data.
-struct Run {
+struct CutRun {
     resolver: Resolver,
     /// The beginning of the chunk whose end is not known yet.
     chunk_start: u64,
     /// Segments that this chunk may reach into.
-    held: Vec<Arc<Segment>>,
+    held: Vec<Arc<FileSegment>>,
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl Todo<'_> {
             if shared.abort.is_raised() {
                 return Ok(());
             }
-            if let Moved::CannotMove(error) = mover.pack(pack)? {
+            if let MovedRecord::CannotMove(error) = mover.pack(pack)? {
                 spare(store, shared, self.spared, pack.set, error)?;
             }
         }
@@ -203,7 +203,7 @@ impl Todo<'_> {
 }
 
 /// The result of moving what is needed of a pack or of a record.
-enum Moved {
+enum MovedRecord {
     /// All of it is in packs that stay.
     All,
     /// A part of it is intact nowhere, for this reason, so the pack has to stay.
@@ -225,9 +225,9 @@ struct Mover<'w> {
 impl Mover<'_> {
     /// Moves one pack. Continues after a failure: everything that could be moved is safe, whether
     /// or not the pack stays.
-    fn pack(&mut self, evacuating: &EvacuatingPack) -> Result<Moved> {
+    fn pack(&mut self, evacuating: &EvacuatingPack) -> Result<MovedRecord> {
         if evacuating.needed.is_empty() {
-            return Ok(Moved::All);
+            return Ok(MovedRecord::All);
         }
         // The records themselves have the same information as the index, but are slower to read.
         let known = read_pack_index(self.store, evacuating.set)
@@ -236,15 +236,15 @@ impl Mover<'_> {
             Ok(known) => known,
             Err(error) => return self.unreadable(evacuating, error),
         };
-        let (mut found, mut moved) = (0, Moved::All);
+        let (mut found, mut moved) = (0, MovedRecord::All);
         for record in &records {
             let wanted = wanted(record, &evacuating.needed);
             found += wanted.len();
             if wanted.is_empty() {
                 continue;
             }
-            if let Moved::CannotMove(error) = self.record(evacuating.set, record, &wanted)? {
-                moved = Moved::CannotMove(error);
+            if let MovedRecord::CannotMove(error) = self.record(evacuating.set, record, &wanted)? {
+                moved = MovedRecord::CannotMove(error);
             }
             let raw_bytes: u64 = wanted.iter().map(|(_, row)| u64::from(row.raw_bytes)).sum();
             let share = raw_bytes * u64::from(record.bytes) / u64::from(record.raw_bytes.max(1));
@@ -254,16 +254,16 @@ impl Mover<'_> {
         if found < evacuating.needed.len() {
             let error = Error::new(Kind::Corrupt, "a pack's index lacks chunks that are needed")
                 .expected(evacuating.needed.len(), found);
-            moved = Moved::CannotMove(error);
+            moved = MovedRecord::CannotMove(error);
         }
         Ok(moved)
     }
 
     /// Checks whether a pack that cannot be opened may go: other packs must have its needed chunks.
-    fn unreadable(&mut self, evacuating: &EvacuatingPack, error: Error) -> Result<Moved> {
+    fn unreadable(&mut self, evacuating: &EvacuatingPack, error: Error) -> Result<MovedRecord> {
         let index = self.shared.index;
         let Some(number) = index.packs().find(&evacuating.set) else {
-            return Ok(Moved::CannotMove(error));
+            return Ok(MovedRecord::CannotMove(error));
         };
         let needed = index.over_rows(|rows| {
             let mut needed = Vec::new();
@@ -278,10 +278,10 @@ impl Mover<'_> {
         })?;
         for id in needed {
             if self.others.count(&id, 1)? == 0 {
-                return Ok(Moved::CannotMove(error));
+                return Ok(MovedRecord::CannotMove(error));
             }
         }
-        Ok(Moved::All)
+        Ok(MovedRecord::All)
     }
 
     fn record(
@@ -289,9 +289,9 @@ impl Mover<'_> {
         set: SetId,
         record: &IndexedRecord,
         wanted: &[(usize, ChunkRow)],
-    ) -> Result<Moved> {
+    ) -> Result<MovedRecord> {
         let mut raw = None;
-        let mut moved = Moved::All;
+        let mut moved = MovedRecord::All;
         for (start, row) in wanted {
             // Another worker is copying the same chunk from another pack that will go.
             if !self.shared.claims.take(&row.id) {
@@ -319,7 +319,7 @@ impl Mover<'_> {
             // Any other copy will do, in any pack.
             match self.others.reader.read(&row.id) {
                 Ok(chunk) => builder.add_claimed(&chunk, vec![*row])?,
-                Err(error) => moved = Moved::CannotMove(error),
+                Err(error) => moved = MovedRecord::CannotMove(error),
             }
         }
         Ok(moved)

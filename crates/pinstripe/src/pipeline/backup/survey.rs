@@ -20,9 +20,9 @@ pub struct Wanted<'a> {
     pub is_new: bool,
 }
 
-struct Show<'a>(&'a mut dyn FnMut(Wanted<'_>) -> Result<()>);
+struct ShowSurveyed<'a>(&'a mut dyn FnMut(Wanted<'_>) -> Result<()>);
 
-impl DecisionSink for Show<'_> {
+impl DecisionSink for ShowSurveyed<'_> {
     fn take(&mut self, plan: EntryPlan) -> Result<()> {
         match plan {
             EntryPlan::Read { path, stat, was_there } if stat.kind == FileKind::File => {
@@ -51,8 +51,15 @@ pub fn survey(
     let (abort, stop) = (Abort::default(), AtomicBool::new(false));
     let claims = Claims::default();
     std::thread::scope(|scope| {
-        let mut join =
-            Join::new(root.as_fd(), monitor, &abort, comparison, Show(show), &claims, &stop);
+        let mut join = Join::new(
+            root.as_fd(),
+            monitor,
+            &abort,
+            comparison,
+            ShowSurveyed(show),
+            &claims,
+            &stop,
+        );
         let walked = join.run(scope);
         if let Err(error) = &walked {
             // The concurrent estimate stops too.

@@ -8,14 +8,17 @@ use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::{Command, Shared, Standing};
+use super::{MemberStanding, WriterCommand, WritersShared};
 use pinstripe_base::error::Kind;
 use pinstripe_member::{ExtentName, ExtentWriter, SharedMember, seal_own};
 
-impl Command {
+impl WriterCommand {
     /// Whether it is about an extent that is not sealed yet, and so about nothing else.
     pub(super) fn is_of_extent(&self) -> bool {
-        matches!(self, Command::Begin(..) | Command::Append(..) | Command::Seal(_))
+        matches!(
+            self,
+            WriterCommand::Begin(..) | WriterCommand::Append(..) | WriterCommand::Seal(_)
+        )
     }
 }
 
@@ -34,7 +37,7 @@ impl Lanes {
         lanes: usize,
         number: usize,
         member: &SharedMember,
-        shared: &Shared<'a>,
+        shared: &WritersShared<'a>,
     ) -> Self {
         let (extents, taken) = bounded::<(ExtentName, Box<dyn ExtentWriter>)>(lanes);
         let (done, sealed) = bounded(lanes);
@@ -48,8 +51,8 @@ impl Lanes {
                     } else if let Err(error) = seal_own(extent) {
                         shared.note_short(name);
                         let to = match error.kind() {
-                            Kind::NoSpace => Standing::CutShort,
-                            _ => Standing::Failed,
+                            Kind::NoSpace => MemberStanding::CutShort,
+                            _ => MemberStanding::Failed,
                         };
                         shared.fail(number, &member, error, to);
                     }

@@ -6,7 +6,7 @@ use crossbeam_channel::Receiver;
 
 use super::lanes::Lanes;
 use super::room::Room;
-use super::{Command, Shared, Standing};
+use super::{MemberStanding, WriterCommand, WritersShared};
 use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_member::{ExtentName, ExtentWriter, Replace, SharedMember, seal_own};
@@ -23,22 +23,27 @@ pub(super) struct Writer<'a> {
     number: usize,
     pub(super) member: SharedMember,
     room: Room,
-    shared: Shared<'a>,
+    shared: WritersShared<'a>,
     open: HashMap<ExtentName, OpenExtent>,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(number: usize, member: SharedMember, room: Room, shared: Shared<'a>) -> Self {
+    pub(super) fn new(
+        number: usize,
+        member: SharedMember,
+        room: Room,
+        shared: WritersShared<'a>,
+    ) -> Self {
         Writer { number, member, room, shared, open: HashMap::new() }
     }
 
     /// Carries commands out until no more can come.
-    pub(super) fn run(mut self, commands: &Receiver<Command>, mut lanes: Option<Lanes>) {
+    pub(super) fn run(mut self, commands: &Receiver<WriterCommand>, mut lanes: Option<Lanes>) {
         for command in commands {
             if let (Some(lanes), false) = (&mut lanes, command.is_of_extent()) {
                 lanes.finish();
             }
-            if let Command::Barrier(done) = command {
+            if let WriterCommand::Barrier(done) = command {
                 drop(done);
                 continue;
             }
@@ -47,7 +52,7 @@ impl<'a> Writer<'a> {
                 continue;
             }
             let sealed = match &command {
-                Command::Seal(name) => Some(*name),
+                WriterCommand::Seal(name) => Some(*name),
                 _ => None,
             };
             let is_of_extent = command.is_of_extent();
@@ -55,8 +60,8 @@ impl<'a> Writer<'a> {
                 sealed.into_iter().for_each(|name| self.shared.note_short(name));
                 self.give_up_extents();
                 let to = match error.kind() {
-                    Kind::NoSpace if is_of_extent => Standing::CutShort,
-                    _ => Standing::Failed,
+                    Kind::NoSpace if is_of_extent => MemberStanding::CutShort,
+                    _ => MemberStanding::Failed,
                 };
                 self.shared.fail(self.number, &self.member, error, to);
             }
@@ -64,18 +69,18 @@ impl<'a> Writer<'a> {
     }
 
     /// A member that ran out of room still takes small objects.
-    fn is_given_up(&self, command: &Command) -> bool {
+    fn is_given_up(&self, command: &WriterCommand) -> bool {
         match command.is_of_extent() {
             true => self.shared.has_lost_extents(self.number),
-            false => self.shared.is(self.number, Standing::Failed),
+            false => self.shared.is(self.number, MemberStanding::Failed),
         }
     }
 
-    fn pass_over(&mut self, command: Command) {
+    fn pass_over(&mut self, command: WriterCommand) {
         self.give_up_extents();
         match command {
-            Command::Begin(_, bytes) => self.room.release(bytes),
-            Command::Seal(name) => self.shared.note_short(name),
+            WriterCommand::Begin(_, bytes) => self.room.release(bytes),
+            WriterCommand::Seal(name) => self.shared.note_short(name),
             _ => {}
         }
     }
@@ -87,14 +92,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn carry_out(&mut self, command: Command, lanes: Option<&mut Lanes>) -> Result<()> {
+    fn carry_out(&mut self, command: WriterCommand, lanes: Option<&mut Lanes>) -> Result<()> {
         match command {
-            Command::Begin(name, bytes) => {
+            WriterCommand::Begin(name, bytes) => {
                 let created = self.member.create(name, Replace::Never);
                 let writer = created.inspect_err(|_| self.room.release(bytes))?;
                 self.open.insert(name, OpenExtent { writer, set_aside_bytes: bytes });
             }
-            Command::Append(name, bytes) => {
+            WriterCommand::Append(name, bytes) => {
                 if let Some(extent) = self.open.get_mut(&name) {
                     extent.writer.append(&bytes)?;
                     let written = extent.set_aside_bytes.min(bytes.len() as u64);
@@ -104,7 +109,7 @@ impl<'a> Writer<'a> {
                 }
                 self.shared.strips.give(bytes);
             }
-            Command::Seal(name) => {
+            WriterCommand::Seal(name) => {
                 if let Some(OpenExtent { writer, set_aside_bytes }) = self.open.remove(&name) {
                     self.room.release(set_aside_bytes);
                     match lanes {
@@ -113,16 +118,16 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
-            Command::Put(name, bytes) => {
+            WriterCommand::Put(name, bytes) => {
                 self.member.put(name, &bytes)?;
                 self.shared.monitor.add(Counter::WrittenBytes, bytes.len() as u64);
             }
-            Command::Delete(name) => {
+            WriterCommand::Delete(name) => {
                 if let Err(error) = self.member.delete(name) {
                     self.shared.monitor.warning(self.member.place().join(name.path()), error);
                 }
             }
-            Command::Barrier(_) => unreachable!("run answers barriers itself"),
+            WriterCommand::Barrier(_) => unreachable!("run answers barriers itself"),
         }
         Ok(())
     }

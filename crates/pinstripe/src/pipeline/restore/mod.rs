@@ -125,7 +125,7 @@ pub(crate) enum FoundDirectory {
 }
 
 /// One chunk that is to be written into one file.
-struct Piece {
+struct PlacedChunk {
     record: RecordPlace,
     raw_offset: u32,
     row: ChunkRow,
@@ -134,10 +134,10 @@ struct Piece {
 }
 
 /// A record, the span that it is fetched with, and what of it goes where.
-struct Task<'r, 'a> {
+struct RecordTask<'r, 'a> {
     record: RecordPlace,
     span: Pinned<'r, StoredRecords<'a>>,
-    pieces: Vec<Piece>,
+    pieces: Vec<PlacedChunk>,
 }
 
 /// Records as they are stored.
@@ -299,7 +299,7 @@ impl RestorePlan<'_> {
         let fetchers = self.limits.fetchers.max(reach.map_or(0, |reach| reach.reads));
         let first = Runner::scoped(records, room, fetchers, |runner| {
             std::thread::scope(|scope| {
-                let (tasks, queue) = bounded::<Task<'_, '_>>(spans.tasks_queued(fetchers));
+                let (tasks, queue) = bounded::<RecordTask<'_, '_>>(spans.tasks_queued(fetchers));
                 for _ in 0..self.limits.workers {
                     let (queue, abort) = (queue.clone(), &abort);
                     scope.spawn(move || {
@@ -316,12 +316,12 @@ impl RestorePlan<'_> {
         abort.check().map(|()| first)
     }
 
-    fn decode(&self, queue: &Receiver<Task<'_, '_>>, abort: &Abort) {
+    fn decode(&self, queue: &Receiver<RecordTask<'_, '_>>, abort: &Abort) {
         let mut decoder = Decoder::new();
         let mut raw = Vec::new();
-        for Task { record, span, pieces } in queue {
+        for RecordTask { record, span, pieces } in queue {
             if abort.is_raised() {
-                let give_up = |piece: &Piece| {
+                let give_up = |piece: &PlacedChunk| {
                     self.monitor.take_back(Counter::RestoredBytes, piece.target.fail());
                 };
                 pieces.iter().for_each(give_up);
@@ -350,7 +350,7 @@ impl RestorePlan<'_> {
 
     /// Writes a piece from another pack that has its chunk, when the planned copy cannot be read.
     /// Any other error is returned as it is.
-    fn write_elsewhere(&self, piece: &Piece, error: Error) -> Result<()> {
+    fn write_elsewhere(&self, piece: &PlacedChunk, error: Error) -> Result<()> {
         let is_source =
             matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses | Kind::NotFound);
         if !is_source {
@@ -365,7 +365,7 @@ impl RestorePlan<'_> {
         }
     }
 
-    fn write(&self, piece: &Piece, raw: &[u8], verified: &mut Option<ChunkId>) -> Result<()> {
+    fn write(&self, piece: &PlacedChunk, raw: &[u8], verified: &mut Option<ChunkId>) -> Result<()> {
         if piece.target.has_failed() {
             return Ok(());
         }
@@ -381,7 +381,7 @@ impl RestorePlan<'_> {
         self.write_chunk(piece, chunk)
     }
 
-    fn write_chunk(&self, piece: &Piece, chunk: &[u8]) -> Result<()> {
+    fn write_chunk(&self, piece: &PlacedChunk, chunk: &[u8]) -> Result<()> {
         let bytes = chunk.len() as u64;
         piece.target.file(self)?.write_at(piece.file_offset, chunk)?;
         if piece.target.count_written(bytes) {

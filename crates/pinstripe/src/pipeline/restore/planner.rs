@@ -13,7 +13,9 @@ use super::ChosenReader;
 use super::linked;
 use super::spans::Span;
 use super::target::{OpenFiles, Target};
-use super::{FirstPass, FoundDirectory, Piece, RestorePlan, Reuse, StoredRecords, Task};
+use super::{
+    FirstPass, FoundDirectory, PlacedChunk, RecordTask, RestorePlan, Reuse, StoredRecords,
+};
 use crate::pipeline::limits::{PLAN_CHUNKS, PLAN_OPEN_FILES};
 use crate::store::index::Place;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
@@ -40,7 +42,7 @@ pub(super) struct Planner<'p, 'a> {
     plan: &'p RestorePlan<'a>,
     abort: &'p Abort,
     runner: &'p Runner<StoredRecords<'a>>,
-    tasks: Sender<Task<'p, 'a>>,
+    tasks: Sender<RecordTask<'p, 'a>>,
     pieces: Vec<Unplaced>,
     /// Chunks that may be on the disk already.
     doubtful: Vec<Doubtful>,
@@ -57,7 +59,7 @@ impl<'p, 'a> Planner<'p, 'a> {
         plan: &'p RestorePlan<'a>,
         abort: &'p Abort,
         runner: &'p Runner<StoredRecords<'a>>,
-        tasks: Sender<Task<'p, 'a>>,
+        tasks: Sender<RecordTask<'p, 'a>>,
         first: FirstPass,
         only: Option<HashSet<(u64, u64)>>,
     ) -> Self {
@@ -224,7 +226,7 @@ impl<'p, 'a> Planner<'p, 'a> {
 
     /// Finds the place of each piece, asking for the chunks in the order of their ids, so that each
     /// page of the index is read once. A file with a chunk that no pack has is given up.
-    fn place(&mut self) -> Vec<Piece> {
+    fn place(&mut self) -> Vec<PlacedChunk> {
         let mut unplaced = std::mem::take(&mut self.pieces);
         unplaced.sort_by_key(|piece| piece.row.id);
         let mut placed = Vec::with_capacity(unplaced.len());
@@ -238,7 +240,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 Ok(place) => {
                     last = Some((row, place));
                     let Place { record, raw_offset, .. } = place;
-                    placed.push(Piece { record, raw_offset, row, file_offset, target });
+                    placed.push(PlacedChunk { record, raw_offset, row, file_offset, target });
                 }
                 Err(error) => self.plan.settle_piece(&target, Err(error), self.abort),
             }
@@ -275,7 +277,7 @@ impl<'p, 'a> Planner<'p, 'a> {
                 while let Some(piece) = pieces.next_if(|piece| piece.record == record) {
                     of_record.push(piece);
                 }
-                if self.tasks.send(Task { record, span, pieces: of_record }).is_err() {
+                if self.tasks.send(RecordTask { record, span, pieces: of_record }).is_err() {
                     return; // The decoders are gone only when one panicked.
                 }
             }

@@ -38,9 +38,9 @@ pub(super) struct Target {
 /// The remaining work on a file.
 enum FileState {
     /// The planner may add more pieces.
-    Planning(Pieces),
+    Planning(FileChunks),
     /// All pieces are known.
-    Writing(Pieces),
+    Writing(FileChunks),
     /// A part of it cannot be restored. The written file is removed with the last reference to the
     /// target.
     Failed,
@@ -50,14 +50,14 @@ enum FileState {
 
 /// The pieces of a file.
 #[derive(Default)]
-struct Pieces {
+struct FileChunks {
     /// Those that are neither written nor kept yet.
     unsettled: usize,
     /// Ranges of the existing file that are right already; adjacent ones are merged.
     kept: Vec<Range<u64>>,
 }
 
-impl Pieces {
+impl FileChunks {
     fn keep(&mut self, range: Range<u64>) {
         match self.kept.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
@@ -67,7 +67,7 @@ impl Pieces {
 }
 
 impl FileState {
-    fn pieces(&mut self) -> Option<&mut Pieces> {
+    fn pieces(&mut self) -> Option<&mut FileChunks> {
         match self {
             FileState::Planning(pieces) | FileState::Writing(pieces) => Some(pieces),
             FileState::Failed | FileState::Done => None,
@@ -77,7 +77,7 @@ impl FileState {
     /// Gives the kept ranges to the one caller that must finish the file.
     fn take_complete(&mut self) -> Option<Vec<Range<u64>>> {
         match self {
-            FileState::Writing(Pieces { unsettled: 0, kept }) => {
+            FileState::Writing(FileChunks { unsettled: 0, kept }) => {
                 let kept = std::mem::take(kept);
                 *self = FileState::Done;
                 Some(kept)
@@ -103,7 +103,7 @@ impl Target {
             key: linked::key(entry),
             existing,
             file: OnceLock::new(),
-            state: Mutex::new(FileState::Planning(Pieces::default())),
+            state: Mutex::new(FileState::Planning(FileChunks::default())),
             written: AtomicU64::new(0),
             _open: open,
         }

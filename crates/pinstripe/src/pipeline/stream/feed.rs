@@ -5,7 +5,7 @@ use std::ops::Range;
 use crossbeam_channel::Sender;
 
 use super::decoded::decoded_bytes;
-use super::{Item, Origin, Record, RecordRunner};
+use super::{Origin, Record, RecordRunner, StreamItem};
 use crate::pipeline::restore::Offsets;
 use crate::store::packs::{RecordPlace, missing_chunk, wrong_place};
 use crate::store::tree::TreeReader;
@@ -22,10 +22,10 @@ const BATCH_ITEMS: usize = 512;
 pub(crate) struct Feed<'r, 'a, T> {
     origin: Origin<'a>,
     runner: &'r RecordRunner<'a>,
-    items: Sender<Item<'r, 'a, T>>,
+    items: Sender<StreamItem<'r, 'a, T>>,
     /// Records and items that wait to be sent together.
     batch: Vec<RecordPlace>,
-    held: Vec<Item<'r, 'a, T>>,
+    held: Vec<StreamItem<'r, 'a, T>>,
     is_over: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
     pub(super) fn new(
         origin: Origin<'a>,
         runner: &'r RecordRunner<'a>,
-        items: Sender<Item<'r, 'a, T>>,
+        items: Sender<StreamItem<'r, 'a, T>>,
     ) -> Self {
         Feed { origin, runner, items, batch: Vec::new(), held: Vec::new(), is_over: false }
     }
@@ -60,7 +60,7 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
 
     /// Puts `mark` in its place between content.
     pub fn mark(&mut self, mark: T) {
-        self.push(Item::Mark(mark));
+        self.push(StreamItem::Mark(mark));
     }
 
     /// The content of a file from `range.start` to `range.end`, which must lie within its size. A
@@ -101,7 +101,7 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
                 .expected(wanted, walk.given));
         }
         if let Err(error) = planned {
-            self.push(Item::Lost(wanted.saturating_sub(walk.given), error));
+            self.push(StreamItem::Lost(wanted.saturating_sub(walk.given), error));
         }
     }
 
@@ -129,7 +129,7 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
     fn zeros_until(&mut self, walk: &mut FileWalk, next: Option<u64>) {
         let next = next.unwrap_or(u64::MAX).min(walk.range.end);
         if next > walk.at {
-            self.push(Item::Zeros(next - walk.at));
+            self.push(StreamItem::Zeros(next - walk.at));
             walk.given += next - walk.at;
             walk.at = next;
         }
@@ -138,9 +138,9 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
     fn chunk(&mut self, row: &ChunkRow, part: Range<u32>) {
         match self.record_of(row) {
             Ok((record, raw_offset)) => {
-                self.push(Item::Chunk { record, raw_offset, row: *row, part });
+                self.push(StreamItem::Chunk { record, raw_offset, row: *row, part });
             }
-            Err(error) => self.push(Item::Lost(u64::from(part.end - part.start), error)),
+            Err(error) => self.push(StreamItem::Lost(u64::from(part.end - part.start), error)),
         }
     }
 
@@ -163,7 +163,7 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
         Ok((record, place.raw_offset))
     }
 
-    fn push(&mut self, item: Item<'r, 'a, T>) {
+    fn push(&mut self, item: StreamItem<'r, 'a, T>) {
         self.held.push(item);
         if self.batch.len() >= BATCH_RECORDS || self.held.len() >= BATCH_ITEMS {
             self.send();

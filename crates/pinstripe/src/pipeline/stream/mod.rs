@@ -65,7 +65,7 @@ type RecordRunner<'a> = Runner<DecodedRecords<'a>>;
 type Record<'r, 'a> = Pinned<'r, DecodedRecords<'a>>;
 
 /// An item that the caller has not received yet.
-enum Item<'r, 'a, T> {
+enum StreamItem<'r, 'a, T> {
     Mark(T),
     Chunk { record: Record<'r, 'a>, raw_offset: u32, row: ChunkRow, part: Range<u32> },
     Zeros(u64),
@@ -89,7 +89,7 @@ pub fn stream<T: Send>(
     let threads = origin.limits.fetchers.max(origin.limits.workers);
     Runner::scoped(records, origin.limits.ahead_bytes(), threads, |runner| {
         std::thread::scope(|scope| {
-            let (items, wanted) = bounded::<Item<'_, '_, T>>(ITEMS_QUEUED);
+            let (items, wanted) = bounded::<StreamItem<'_, '_, T>>(ITEMS_QUEUED);
             let producer = scope.spawn(move || Feed::new(origin, runner, items).run(produce));
             // An early end drops the receiver, which ends the feed. An item that was sent at that
             // very moment may stay in the queue, and with it the room it takes: the feed must not
@@ -104,15 +104,15 @@ pub fn stream<T: Send>(
 
 fn hand_out<T>(
     origin: Origin<'_>,
-    wanted: Receiver<Item<'_, '_, T>>,
+    wanted: Receiver<StreamItem<'_, '_, T>>,
     consume: &mut dyn FnMut(StreamPart<'_, T>) -> Result<()>,
 ) -> Result<()> {
     for item in &wanted {
         match item {
-            Item::Mark(mark) => consume(StreamPart::Mark(mark))?,
-            Item::Zeros(bytes) => consume(StreamPart::Zeros(bytes))?,
-            Item::Lost(bytes, error) => consume(StreamPart::Lost(bytes, error))?,
-            Item::Chunk { record, raw_offset, row, part } => {
+            StreamItem::Mark(mark) => consume(StreamPart::Mark(mark))?,
+            StreamItem::Zeros(bytes) => consume(StreamPart::Zeros(bytes))?,
+            StreamItem::Lost(bytes, error) => consume(StreamPart::Lost(bytes, error))?,
+            StreamItem::Chunk { record, raw_offset, row, part } => {
                 let bytes = u64::from(part.end - part.start);
                 let part = part.start as usize..part.end as usize;
                 let decoded = record.get();

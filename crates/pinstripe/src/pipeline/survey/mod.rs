@@ -64,11 +64,12 @@ pub fn survey(
     stop: &AtomicBool,
     monitor: &Monitor,
 ) -> Result<Survey> {
-    let trees = paths.iter().map(|path| Tree::open(path, &options)).collect::<Result<Vec<_>>>()?;
+    let trees =
+        paths.iter().map(|path| SurveyTree::open(path, &options)).collect::<Result<Vec<_>>>()?;
     let counts = Counts::new(limits)?;
-    let reading = Reading { trees: &trees, stop, monitor };
+    let reading = SurveyReading { trees: &trees, stop, monitor };
     std::thread::scope(|scope| {
-        let (files, queue) = bounded::<Found>(1024);
+        let (files, queue) = bounded::<FoundFile>(1024);
         for _ in 0..limits.workers {
             let (queue, counts, reading) = (queue.clone(), &counts, &reading);
             scope.spawn(move || read_all(&queue, reading, counts));
@@ -88,10 +89,10 @@ pub fn survey(
 
 /// Hands every file of a tree to the readers, each inode once.
 fn walk<'a>(
-    tree: &'a Tree<'_>,
-    reading: &Reading<'_>,
+    tree: &'a SurveyTree<'_>,
+    reading: &SurveyReading<'_>,
     linked: &mut HashSet<(u64, u64)>,
-    files: &Sender<Found<'a>>,
+    files: &Sender<FoundFile<'a>>,
 ) {
     for batch in tree.walker.batches() {
         if reading.stop.load(Ordering::Relaxed) {
@@ -114,7 +115,7 @@ fn walk<'a>(
                             path => path.to_vec(),
                         };
                         // A send fails only when all readers panicked, which the scope passes on.
-                        let _ = files.send(Found { tree, below });
+                        let _ = files.send(FoundFile { tree, below });
                     }
                 }
             }
@@ -127,7 +128,7 @@ fn stopped() -> Error {
 }
 
 /// One of the paths, opened.
-struct Tree<'a> {
+struct SurveyTree<'a> {
     shown: &'a Path,
     /// The directory that the paths of files are relative to.
     root: OwnedFd,
@@ -136,7 +137,7 @@ struct Tree<'a> {
     walker: Walker,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> SurveyTree<'a> {
     fn open(path: &'a Path, options: &WalkOptions) -> Result<Self> {
         let (root, name) = match (open_directory(path), path.parent(), path.file_name()) {
             (Ok(root), ..) => (root, Vec::new()),
@@ -151,24 +152,24 @@ impl<'a> Tree<'a> {
             (Err(error), ..) => return Err(error),
         };
         let walker = Walker::new(path, path.as_os_str().as_bytes().to_vec(), options.clone())?;
-        Ok(Tree { shown: path, root, name, walker })
+        Ok(SurveyTree { shown: path, root, name, walker })
     }
 }
 
 /// A file to be read.
-struct Found<'a> {
-    tree: &'a Tree<'a>,
+struct FoundFile<'a> {
+    tree: &'a SurveyTree<'a>,
     below: Vec<u8>,
 }
 
 /// The values that all readers share.
-struct Reading<'a> {
-    trees: &'a [Tree<'a>],
+struct SurveyReading<'a> {
+    trees: &'a [SurveyTree<'a>],
     stop: &'a AtomicBool,
     monitor: &'a Monitor,
 }
 
-fn read_all(queue: &Receiver<Found<'_>>, reading: &Reading<'_>, counts: &Counts) {
+fn read_all(queue: &Receiver<FoundFile<'_>>, reading: &SurveyReading<'_>, counts: &Counts) {
     let mut slicer = match Slicer::new(counts) {
         Ok(slicer) => slicer,
         Err(error) => {
@@ -176,7 +177,7 @@ fn read_all(queue: &Receiver<Found<'_>>, reading: &Reading<'_>, counts: &Counts)
             return reading.monitor.loss(place, error);
         }
     };
-    for Found { tree, below } in queue {
+    for FoundFile { tree, below } in queue {
         match read(&mut slicer, reading, tree.root.as_fd(), &below) {
             Ok(()) => {}
             // The queue is still drained: the walk may wait for room in it.
@@ -191,7 +192,7 @@ fn read_all(queue: &Receiver<Found<'_>>, reading: &Reading<'_>, counts: &Counts)
 
 fn read(
     slicer: &mut Slicer<'_>,
-    reading: &Reading<'_>,
+    reading: &SurveyReading<'_>,
     root: BorrowedFd<'_>,
     path: &[u8],
 ) -> Result<()> {

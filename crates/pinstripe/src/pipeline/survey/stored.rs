@@ -39,13 +39,13 @@ pub struct StoredFile {
 
 /// The counts that one content adds, and how often it was met.
 #[derive(Default)]
-struct Tally {
+struct ContentTally {
     items: [u64; WAYS],
     bytes: u64,
     times: u64,
 }
 
-type Tallies = Mutex<HashMap<u64, Tally>>;
+type Tallies = Mutex<HashMap<u64, ContentTally>>;
 
 /// Reads every file that `produce` gives, on threads of its own. Returns the result of `produce`,
 /// and the counts of blocks and chunks; whole files are counted by the caller, which knows their
@@ -77,7 +77,7 @@ pub(crate) fn survey_stored<R>(
                     return;
                 }
                 if tallies.len() < most {
-                    tallies.insert(file.content, Tally::default());
+                    tallies.insert(file.content, ContentTally::default());
                 }
             }
             chunks += file.rows.len();

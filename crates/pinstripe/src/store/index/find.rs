@@ -330,29 +330,29 @@ impl Rows<'_> {
 }
 
 /// One part being read from end to end.
-enum Source<'v> {
+enum PartReader<'v> {
     Loose(std::iter::Zip<std::ops::RangeFrom<u64>, std::slice::Iter<'v, Row>>),
     Run(Cursor<'v>),
 }
 
-impl Source<'_> {
+impl PartReader<'_> {
     fn next(&mut self) -> Result<Option<(u64, Row)>> {
         match self {
-            Source::Loose(rows) => Ok(rows.next().map(|(ordinal, row)| (ordinal, *row))),
-            Source::Run(cursor) => cursor.next(),
+            PartReader::Loose(rows) => Ok(rows.next().map(|(ordinal, row)| (ordinal, *row))),
+            PartReader::Run(cursor) => cursor.next(),
         }
     }
 }
 
 /// The rows of several parts in the order of their ids, and of their packs where those are equal.
 pub(super) struct Merged<'v> {
-    sources: Vec<(u64, Source<'v>)>,
+    sources: Vec<(u64, PartReader<'v>)>,
     /// The next row of each source.
-    heads: std::collections::BinaryHeap<std::cmp::Reverse<Head>>,
+    heads: std::collections::BinaryHeap<std::cmp::Reverse<PartHead>>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Head {
+struct PartHead {
     id: ChunkId,
     pack: u32,
     offset: u32,
@@ -368,11 +368,11 @@ impl<'v> Merged<'v> {
     pub(super) fn new(loose: &[&'v Loose], runs: &[&'v Run], opener: &'v Opener) -> Result<Self> {
         let (mut base, mut sources) = (0, Vec::new());
         for part in loose {
-            sources.push((base, Source::Loose((0..).zip(part.rows()))));
+            sources.push((base, PartReader::Loose((0..).zip(part.rows()))));
             base += part.len() as u64;
         }
         for run in runs {
-            sources.push((base, Source::Run(run.cursor(opener))));
+            sources.push((base, PartReader::Run(run.cursor(opener))));
             base += run.rows;
         }
         let mut merged = Merged { sources, heads: std::collections::BinaryHeap::new() };
@@ -385,7 +385,7 @@ impl<'v> Merged<'v> {
         if let Some((ordinal, row)) = rows.next()? {
             let Row { id, pack, offset, bytes, raw_offset, raw_bytes } = row;
             let ordinal = *base + ordinal;
-            let head = Head { id, pack, offset, raw_offset, source, ordinal, bytes, raw_bytes };
+            let head = PartHead { id, pack, offset, raw_offset, source, ordinal, bytes, raw_bytes };
             self.heads.push(std::cmp::Reverse(head));
         }
         Ok(())
@@ -395,7 +395,7 @@ impl<'v> Merged<'v> {
     pub(super) fn next(&mut self) -> Result<Option<(u64, Row)>> {
         let Some(std::cmp::Reverse(head)) = self.heads.pop() else { return Ok(None) };
         self.advance(head.source)?;
-        let Head { id, pack, offset, bytes, raw_offset, raw_bytes, ordinal, .. } = head;
+        let PartHead { id, pack, offset, bytes, raw_offset, raw_bytes, ordinal, .. } = head;
         Ok(Some((ordinal, Row { id, pack, offset, bytes, raw_offset, raw_bytes })))
     }
 }

@@ -23,7 +23,7 @@ const PAGES_AHEAD: u32 = 16;
 
 /// A segment in memory.
 #[derive(Debug)]
-struct Segment {
+struct RunSegment {
     first_page: u32,
     offset: u64,
     fences_offset: u64,
@@ -32,7 +32,7 @@ struct Segment {
     filter: Filter,
 }
 
-impl Segment {
+impl RunSegment {
     /// Rows that a page must have: all but the last are full.
     fn rows_on(&self, page: usize) -> usize {
         (self.rows as usize - page * PAGE_ROWS).min(PAGE_ROWS)
@@ -52,7 +52,7 @@ pub struct Run {
     /// Whether its parts name it.
     is_bound: bool,
     page_bytes: u32,
-    segments: Box<[Segment]>,
+    segments: Box<[RunSegment]>,
     /// The numbers of its packs in the index's list; `u32::MAX` for packs that are gone.
     packs: Box<[u32]>,
     /// Packs that are gone and that it records.
@@ -118,7 +118,7 @@ pub(super) fn open(
         rows += u64::from(fences.rows);
         let (offset, fences_offset) = (place.offset, place.fences_offset);
         let (rows, fences) = (fences.rows, fences.fences);
-        segments.push(Segment { first_page, offset, fences_offset, rows, fences, filter });
+        segments.push(RunSegment { first_page, offset, fences_offset, rows, fences, filter });
         first_page += place.pages;
     }
     if rows != head.rows {
@@ -173,8 +173,8 @@ impl Run {
 
     /// Bytes of memory that grow with its length.
     pub(super) fn memory_bytes(&self) -> usize {
-        let segment = |segment: &Segment| {
-            size_of::<Segment>() + 8 * segment.fences.len() + segment.filter.fingerprints().len()
+        let segment = |segment: &RunSegment| {
+            size_of::<RunSegment>() + 8 * segment.fences.len() + segment.filter.fingerprints().len()
         };
         let checksums = self.reader.layout().rows() as usize * 16 * self.members();
         self.segments.iter().map(segment).sum::<usize>() + 4 * self.packs.len() + checksums
@@ -202,8 +202,8 @@ impl Run {
     }
 
     /// Returns segments whose pages may have ids with this fence.
-    fn segments_with(&self, fence: u64) -> &[Segment] {
-        let first = |segment: &Segment| segment.fences[0];
+    fn segments_with(&self, fence: u64) -> &[RunSegment] {
+        let first = |segment: &RunSegment| segment.fences[0];
         let end = self.segments.partition_point(|segment| first(segment) <= fence);
         // The last one below it may end with such ids.
         let start = self.segments.partition_point(|segment| first(segment) < fence);
@@ -247,7 +247,7 @@ impl Run {
         Ok(())
     }
 
-    fn page(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Page> {
+    fn page(&self, segment: &RunSegment, at: usize, opener: &Opener) -> Result<Page> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let end = (start + u64::from(self.page_bytes)).min(segment.fences_offset);
         let decode = |bytes: &mut [u8]| self.decode_page(segment, at, bytes, opener);
@@ -257,7 +257,7 @@ impl Run {
 
     fn decode_page(
         &self,
-        segment: &Segment,
+        segment: &RunSegment,
         at: usize,
         bytes: &mut [u8],
         opener: &Opener,
@@ -279,7 +279,7 @@ impl Run {
     }
 
     /// Reads some pages from the `at`-th of a segment on; the length decides how many.
-    fn pages(&self, segment: &Segment, at: usize, opener: &Opener) -> Result<Vec<Page>> {
+    fn pages(&self, segment: &RunSegment, at: usize, opener: &Opener) -> Result<Vec<Page>> {
         let start = segment.offset + at as u64 * u64::from(self.page_bytes);
         let most = start + u64::from(PAGES_AHEAD) * u64::from(self.page_bytes);
         let range = start..most.min(segment.fences_offset);

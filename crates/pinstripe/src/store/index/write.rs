@@ -272,12 +272,12 @@ pub(super) fn lost_pack(set: SetId) -> RunPack {
 
 /// Extents of one set on the members that are present, written one strip after the other. A member
 /// that fails is done without, as long as parity replaces it.
-struct Extents {
+struct RunExtents {
     writers: Vec<Option<Box<dyn ExtentWriter>>>,
     spare: usize,
 }
 
-impl Extents {
+impl RunExtents {
     /// Takes what a member returned; `None` when it is done without.
     fn settle<T>(spare: &mut usize, result: Result<T>) -> Result<Option<T>> {
         match result {
@@ -291,11 +291,11 @@ impl Extents {
     }
 }
 
-impl StripSink for Extents {
+impl StripSink for RunExtents {
     fn append(&mut self, member: usize, bytes: Vec<u8>) -> Result<()> {
         if let Some(slot) = self.writers.get_mut(member)
             && let Some(writer) = slot
-            && Extents::settle(&mut self.spare, writer.append(&bytes))?.is_none()
+            && RunExtents::settle(&mut self.spare, writer.append(&bytes))?.is_none()
         {
             *slot = None;
         }
@@ -319,13 +319,13 @@ pub fn write_run<T>(
     let geometry = geometry_over(&store.config, members.len())?;
     let mut writers = Vec::new();
     for member in members.into_iter().take(geometry.members()) {
-        writers.push(Extents::settle(&mut spare, member.create(name, Replace::Never))?);
+        writers.push(RunExtents::settle(&mut spare, member.create(name, Replace::Never))?);
     }
-    let mut extents = Extents { writers, spare };
+    let mut extents = RunExtents { writers, spare };
     let laid = lay(set, geometry, &mut extents)?;
-    let Extents { writers, mut spare } = extents;
+    let RunExtents { writers, mut spare } = extents;
     for writer in writers.into_iter().flatten() {
-        Extents::settle(&mut spare, seal_own(writer))?;
+        RunExtents::settle(&mut spare, seal_own(writer))?;
     }
     Ok((set, laid))
 }

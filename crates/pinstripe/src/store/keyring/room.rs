@@ -25,7 +25,7 @@ const LOOKS: usize = 3;
 
 /// A key object as some members have it.
 #[derive(Debug)]
-struct Held<T> {
+struct HeldKey<T> {
     object: T,
     bytes: Vec<u8>,
     /// The number of members that have these bytes.
@@ -35,9 +35,9 @@ struct Held<T> {
 /// The contents of the key rooms of the present members taken together.
 #[derive(Debug, Default)]
 pub struct KeyRoom {
-    rings: Vec<Held<KeyRing>>,
-    slots: Vec<Held<KeySlot>>,
-    removed: Vec<Held<RemovedSlot>>,
+    rings: Vec<HeldKey<KeyRing>>,
+    slots: Vec<HeldKey<KeySlot>>,
+    removed: Vec<HeldKey<RemovedSlot>>,
     /// Objects without an intact copy on any present member.
     pub damaged: Vec<(ExtentName, Error)>,
     /// Objects that no holder of the keys made, or that too few members have, with what is wrong.
@@ -164,12 +164,12 @@ impl KeyRoom {
         Some((ring, slots))
     }
 
-    fn current_ring(&self) -> Option<&Held<KeyRing>> {
-        let has_slot = |ring: &&Held<KeyRing>| {
+    fn current_ring(&self) -> Option<&HeldKey<KeyRing>> {
+        let has_slot = |ring: &&HeldKey<KeyRing>| {
             let commitment = ring.object.commitment;
             self.slots.iter().any(|slot| slot.object.ring_commitment == commitment)
         };
-        let rank = |ring: &&Held<KeyRing>| (ring.object.generation, ring.object.format());
+        let rank = |ring: &&HeldKey<KeyRing>| (ring.object.generation, ring.object.format());
         let with_slots = || self.rings.iter().filter(has_slot);
         match self.opened {
             Some(opened) => {
@@ -185,12 +185,12 @@ impl KeyRoom {
     }
 
     /// The slots that open a ring.
-    fn slots_of<'a>(&'a self, ring: &'a KeyRing) -> impl Iterator<Item = &'a Held<KeySlot>> {
-        let is_its = move |slot: &&Held<KeySlot>| {
+    fn slots_of<'a>(&'a self, ring: &'a KeyRing) -> impl Iterator<Item = &'a HeldKey<KeySlot>> {
+        let is_its = move |slot: &&HeldKey<KeySlot>| {
             slot.object.ring_commitment == ring.commitment && !self.is_removed(&slot.object)
         };
         // If the copies of a slot differ, the version that most members have.
-        let is_best = |slot: &&Held<KeySlot>| {
+        let is_best = |slot: &&HeldKey<KeySlot>| {
             let twins = self.slots.iter().filter(|it| it.object.id == slot.object.id);
             twins.max_by_key(|it| it.holders).is_some_and(|best| best.bytes == slot.bytes)
         };
@@ -200,7 +200,7 @@ impl KeyRoom {
     /// Returns every slot with the rings that it may open, in no order. Forged ones are included;
     /// only an attempt to open them shows which.
     pub(super) fn tries(&self) -> Vec<Try<'_>> {
-        let of_slot = |slot: &Held<KeySlot>| {
+        let of_slot = |slot: &HeldKey<KeySlot>| {
             let rings = self.rings.iter().map(|ring| &ring.object);
             let mut rings: Vec<_> =
                 rings.filter(|ring| ring.commitment == slot.object.ring_commitment).collect();
@@ -219,7 +219,7 @@ impl KeyRoom {
     /// Rings of a later generation than this one, each with whether as many members hold it as any
     /// writer must have reached.
     pub(super) fn later_rings(&self, than: &KeyRing) -> impl Iterator<Item = (&KeyRing, bool)> {
-        let is_later = move |it: &&Held<KeyRing>| it.object.generation > than.generation;
+        let is_later = move |it: &&HeldKey<KeyRing>| it.object.generation > than.generation;
         self.rings.iter().filter(is_later).map(|it| (&it.object, it.holders >= self.votes))
     }
 
@@ -267,7 +267,7 @@ impl KeyRoom {
         let Some(ring) = self.current_ring() else { return Vec::new() };
         let name = |id| ExtentName::In(Room::Keys, id);
         let generation = ring.object.generation;
-        let counts = |it: &&Held<RemovedSlot>| {
+        let counts = |it: &&HeldKey<RemovedSlot>| {
             it.object.generation == generation && (self.is_verified || it.holders >= self.votes)
         };
         let removed = self.removed.iter().filter(counts);
@@ -337,10 +337,10 @@ impl KeyRoom {
     }
 }
 
-fn hold<T>(held: &mut Vec<Held<T>>, object: T, bytes: Vec<u8>) {
+fn hold<T>(held: &mut Vec<HeldKey<T>>, object: T, bytes: Vec<u8>) {
     match held.iter_mut().find(|it| it.bytes == bytes) {
         Some(same) => same.holders += 1,
-        None => held.push(Held { object, bytes, holders: 1 }),
+        None => held.push(HeldKey { object, bytes, holders: 1 }),
     }
 }
 

@@ -27,10 +27,10 @@ pub struct Reach {
 /// Records, or one of them, as one read gave them.
 pub(crate) struct FetchedSpan {
     place: RecordPlace,
-    content: Content,
+    content: SpanContent,
 }
 
-enum Content {
+enum SpanContent {
     /// The one record that it is.
     Record(FetchedRecord),
     /// Several as they are stored, and what lies between them; none where they could not be read
@@ -49,7 +49,7 @@ impl FetchedSpan {
         place: RecordPlace,
         take: impl FnOnce(&FetchedRecord) -> Result<T>,
     ) -> Result<T> {
-        if let Content::Record(record) = &self.content
+        if let SpanContent::Record(record) = &self.content
             && place == self.place
         {
             return take(record);
@@ -63,7 +63,7 @@ impl FetchedSpan {
 
     /// A record as it is stored, if it was fetched with others; not verified.
     pub(super) fn sealed(&self, place: RecordPlace) -> Option<&[u8]> {
-        let Content::Stored(bytes) = &self.content else { return None };
+        let SpanContent::Stored(bytes) = &self.content else { return None };
         let start = place.offset.checked_sub(self.place.offset)?;
         let start = usize::try_from(start).ok().filter(|_| place.pack == self.place.pack)?;
         bytes.get(start..start.checked_add(place.bytes as usize)?)
@@ -95,7 +95,7 @@ impl PackReader<'_> {
     /// # Errors
     /// The errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_one(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedSpan> {
-        let content = Content::Record(self.fetch_place(index, place)?);
+        let content = SpanContent::Record(self.fetch_place(index, place)?);
         Ok(FetchedSpan { place, content })
     }
 
@@ -103,7 +103,7 @@ impl PackReader<'_> {
     /// fails costs nothing but time: the records are fetched alone then.
     pub(crate) fn fetch_span(&self, index: &Index<'_>, place: RecordPlace) -> FetchedSpan {
         let stored = self.read_span(index, place).unwrap_or_default();
-        FetchedSpan { place, content: Content::Stored(stored) }
+        FetchedSpan { place, content: SpanContent::Stored(stored) }
     }
 
     /// Fetches the part of a pack around a record, for a reader that wants most of it: as long as

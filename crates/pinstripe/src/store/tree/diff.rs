@@ -27,37 +27,39 @@ pub enum Difference {
 }
 
 /// The item that a reader would give next: an entry, or a page or node with its height.
-enum Next<'t> {
+enum DiffNext<'t> {
     Entry(&'t [u8]),
     Child(u8, &'t Child),
 }
 
-impl Next<'_> {
+impl DiffNext<'_> {
     fn path(&self) -> &[u8] {
         match self {
-            Next::Entry(path) => path,
-            Next::Child(_, child) => &child.first_path,
+            DiffNext::Entry(path) => path,
+            DiffNext::Child(_, child) => &child.first_path,
         }
     }
 
     /// The number of levels between it and an entry.
     fn height(&self) -> u8 {
         match self {
-            Next::Entry(_) => 0,
-            Next::Child(height, _) => height + 1,
+            DiffNext::Entry(_) => 0,
+            DiffNext::Child(height, _) => height + 1,
         }
     }
 }
 
 impl TreeReader<'_> {
     /// Returns the next item; none of it has been read yet.
-    fn peek(&mut self) -> Option<Next<'_>> {
+    fn peek(&mut self) -> Option<DiffNext<'_>> {
         while self.pending.last().is_some_and(|(_, children)| children.is_empty()) {
             self.pending.pop();
         }
         match (self.page.front(), self.pending.last()) {
-            (Some(entry), _) => Some(Next::Entry(&entry.path)),
-            (None, Some((height, children))) => children.front().map(|it| Next::Child(*height, it)),
+            (Some(entry), _) => Some(DiffNext::Entry(&entry.path)),
+            (None, Some((height, children))) => {
+                children.front().map(|it| DiffNext::Child(*height, it))
+            }
             (None, None) => None,
         }
     }
@@ -92,15 +94,15 @@ impl TreeReader<'_> {
     }
 
     /// Skips everything before `until`, unread where possible.
-    fn pass_until(&mut self, until: &Until) -> Result<()> {
+    fn pass_until(&mut self, until: &PassUntil) -> Result<()> {
         loop {
             let is_child = match self.peek() {
-                Some(next) if until.is_behind(next.path()) => matches!(next, Next::Child(..)),
+                Some(next) if until.is_behind(next.path()) => matches!(next, DiffNext::Child(..)),
                 _ => return Ok(()),
             };
             let is_before = match self.behind_next_child() {
                 Some(path) => until.is_at_or_behind(path),
-                None => matches!(until, Until::End),
+                None => matches!(until, PassUntil::End),
             };
             match (is_child, is_before) {
                 (false, _) => drop(self.take_entry()),
@@ -117,12 +119,12 @@ impl TreeReader<'_> {
 
 /// The extent to which paths are passed over.
 #[derive(Clone, PartialEq, Eq)]
-enum Until {
+enum PassUntil {
     Path(Vec<u8>),
     End,
 }
 
-impl Until {
+impl PassUntil {
     fn is_behind(&self, path: &[u8]) -> bool {
         self.compare(path) == Ordering::Greater
     }
@@ -133,8 +135,8 @@ impl Until {
 
     fn compare(&self, path: &[u8]) -> Ordering {
         match self {
-            Until::Path(until) => compare_paths(until, path),
-            Until::End => Ordering::Greater,
+            PassUntil::Path(until) => compare_paths(until, path),
+            PassUntil::End => Ordering::Greater,
         }
     }
 }
@@ -144,17 +146,17 @@ pub(crate) struct TreeDiff<'a> {
     old: Option<TreeReader<'a>>,
     new: TreeReader<'a>,
     /// Up to where nothing can be said, because a page of one of them is lost.
-    blind: Option<Until>,
+    blind: Option<PassUntil>,
     lost_entries: u64,
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+enum DiffSide {
     Old,
     New,
 }
 
-enum Step {
+enum DiffStep {
     PassBoth,
     EnterOld,
     EnterNew,
@@ -187,42 +189,42 @@ impl<'a> TreeDiff<'a> {
     pub(crate) fn next_difference(&mut self) -> Result<Option<Difference>> {
         loop {
             if let Some(until) = self.blind.take() {
-                self.pass(Side::Old, &until)?;
-                self.pass(Side::New, &until)?;
+                self.pass(DiffSide::Old, &until)?;
+                self.pass(DiffSide::New, &until)?;
             }
             let step = self.step();
             match step {
-                Step::EnterOld => {
-                    self.read(Side::Old, |reader| reader.enter())?;
+                DiffStep::EnterOld => {
+                    self.read(DiffSide::Old, |reader| reader.enter())?;
                     continue;
                 }
-                Step::EnterNew => {
-                    self.read(Side::New, |reader| reader.enter())?;
+                DiffStep::EnterNew => {
+                    self.read(DiffSide::New, |reader| reader.enter())?;
                     continue;
                 }
                 _ => {}
             }
             let Some(old) = &mut self.old else {
                 return match step {
-                    Step::End => Ok(None),
+                    DiffStep::End => Ok(None),
                     _ => Ok(Some(Difference::Added(self.new.take_entry()))),
                 };
             };
             match step {
-                Step::PassBoth => {
+                DiffStep::PassBoth => {
                     old.pass_over();
                     self.new.pass_over();
                 }
-                Step::EnterOld | Step::EnterNew => {}
-                Step::TakeOld => return Ok(Some(Difference::Removed(old.take_entry()))),
-                Step::TakeNew => return Ok(Some(Difference::Added(self.new.take_entry()))),
-                Step::TakeBoth => {
+                DiffStep::EnterOld | DiffStep::EnterNew => {}
+                DiffStep::TakeOld => return Ok(Some(Difference::Removed(old.take_entry()))),
+                DiffStep::TakeNew => return Ok(Some(Difference::Added(self.new.take_entry()))),
+                DiffStep::TakeBoth => {
                     let (old, new) = (old.take_entry(), self.new.take_entry());
                     if old != new {
                         return Ok(Some(Difference::Changed(old, new)));
                     }
                 }
-                Step::End => return Ok(None),
+                DiffStep::End => return Ok(None),
             }
         }
     }
@@ -232,7 +234,7 @@ impl<'a> TreeDiff<'a> {
         self.lost_entries
     }
 
-    fn pass(&mut self, side: Side, until: &Until) -> Result<()> {
+    fn pass(&mut self, side: DiffSide, until: &PassUntil) -> Result<()> {
         let passed = self.read(side, |reader| reader.pass_until(until));
         if passed.is_err() && self.blind.as_ref().is_none_or(|blind| is_before(blind, until)) {
             // Both sides continue where the farther of the two losses ends.
@@ -244,54 +246,56 @@ impl<'a> TreeDiff<'a> {
     /// Reads on one side. The other side skips what this one cannot read.
     fn read(
         &mut self,
-        side: Side,
+        side: DiffSide,
         read: impl FnOnce(&mut TreeReader<'_>) -> Result<()>,
     ) -> Result<()> {
         let reader = match (side, &mut self.old) {
-            (Side::New, _) => &mut self.new,
-            (Side::Old, Some(old)) => old,
-            (Side::Old, None) => return Ok(()),
+            (DiffSide::New, _) => &mut self.new,
+            (DiffSide::Old, Some(old)) => old,
+            (DiffSide::Old, None) => return Ok(()),
         };
         read(reader).inspect_err(|_| {
             self.lost_entries = reader.lost_entries();
-            let next = reader.peek().map(|next| Until::Path(next.path().to_vec()));
-            self.blind = Some(next.unwrap_or(Until::End));
+            let next = reader.peek().map(|next| PassUntil::Path(next.path().to_vec()));
+            self.blind = Some(next.unwrap_or(PassUntil::End));
         })
     }
 
     /// Whatever begins first is dealt with first; of two that begin alike, the higher is entered,
     /// until both are of one height and can be compared.
-    fn step(&mut self) -> Step {
+    fn step(&mut self) -> DiffStep {
         let old = self.old.as_mut().and_then(TreeReader::peek);
         let new = self.new.peek();
-        let enter = |next: &Next<'_>, child, entry| match next {
-            Next::Child(..) => child,
-            Next::Entry(_) => entry,
+        let enter = |next: &DiffNext<'_>, child, entry| match next {
+            DiffNext::Child(..) => child,
+            DiffNext::Entry(_) => entry,
         };
         let (old, new) = match (old, new) {
-            (None, None) => return Step::End,
-            (Some(old), None) => return enter(&old, Step::EnterOld, Step::TakeOld),
-            (None, Some(new)) => return enter(&new, Step::EnterNew, Step::TakeNew),
+            (None, None) => return DiffStep::End,
+            (Some(old), None) => return enter(&old, DiffStep::EnterOld, DiffStep::TakeOld),
+            (None, Some(new)) => return enter(&new, DiffStep::EnterNew, DiffStep::TakeNew),
             (Some(old), Some(new)) => (old, new),
         };
         let order =
             compare_paths(old.path(), new.path()).then_with(|| new.height().cmp(&old.height()));
         match (order, &old, &new) {
-            (Ordering::Less, old, _) => enter(old, Step::EnterOld, Step::TakeOld),
-            (Ordering::Greater, _, new) => enter(new, Step::EnterNew, Step::TakeNew),
-            (Ordering::Equal, Next::Child(_, old), Next::Child(_, new)) if old.id == new.id => {
-                Step::PassBoth
+            (Ordering::Less, old, _) => enter(old, DiffStep::EnterOld, DiffStep::TakeOld),
+            (Ordering::Greater, _, new) => enter(new, DiffStep::EnterNew, DiffStep::TakeNew),
+            (Ordering::Equal, DiffNext::Child(_, old), DiffNext::Child(_, new))
+                if old.id == new.id =>
+            {
+                DiffStep::PassBoth
             }
-            (Ordering::Equal, Next::Child(..), _) => Step::EnterOld,
-            (Ordering::Equal, Next::Entry(_), _) => Step::TakeBoth,
+            (Ordering::Equal, DiffNext::Child(..), _) => DiffStep::EnterOld,
+            (Ordering::Equal, DiffNext::Entry(_), _) => DiffStep::TakeBoth,
         }
     }
 }
 
 /// Whether one end comes before another.
-fn is_before(one: &Until, other: &Until) -> bool {
+fn is_before(one: &PassUntil, other: &PassUntil) -> bool {
     match one {
-        Until::Path(path) => other.is_behind(path),
-        Until::End => false,
+        PassUntil::Path(path) => other.is_behind(path),
+        PassUntil::End => false,
     }
 }

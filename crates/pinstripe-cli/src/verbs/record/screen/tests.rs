@@ -44,7 +44,7 @@ fn status(streams: usize) -> TakeStatus {
     }
 }
 
-fn drawn(view: &mut View, status: &TakeStatus, width: u16, height: u16) -> Vec<String> {
+fn drawn(view: &mut ScreenState, status: &TakeStatus, width: u16, height: u16) -> Vec<String> {
     let lines = view.draw((width, height), status);
     let text = |line| cut(line, width.into()).iter().map(|it| it.content().as_str()).collect();
     lines.iter().take(height.into()).map(text).collect()
@@ -56,7 +56,7 @@ fn levels(count: usize, peak: f64) -> Vec<StreamLevel> {
 
 #[test]
 fn a_few_streams_show_name_level_rings_and_flags() {
-    let mut view = View::default();
+    let mut view = ScreenState::default();
     let mut levels = levels(4, 0.5);
     levels[1] = StreamLevel { peak: 0.97, clips: 7 };
     view.levels(&levels, Instant::now());
@@ -79,7 +79,7 @@ fn a_few_streams_show_name_level_rings_and_flags() {
 
 #[test]
 fn many_streams_are_read_at_80_by_24_and_all_of_them_by_scrolling() {
-    let mut view = View::default();
+    let mut view = ScreenState::default();
     view.levels(&levels(256, 0.25), Instant::now());
     let status = status(256);
     let mut seen = std::collections::BTreeSet::new();
@@ -104,7 +104,7 @@ fn many_streams_are_read_at_80_by_24_and_all_of_them_by_scrolling() {
 
 #[test]
 fn names_are_whole_where_there_is_room_for_them() {
-    let mut view = View::default();
+    let mut view = ScreenState::default();
     view.levels(&levels(12, 0.5), Instant::now());
     let mut status = status(12);
     for stream in &mut status.by_stream {
@@ -123,7 +123,7 @@ fn names_are_whole_where_there_is_room_for_them() {
 
 #[test]
 fn a_peak_is_held_for_two_seconds() {
-    let (mut view, began) = (View::default(), Instant::now());
+    let (mut view, began) = (ScreenState::default(), Instant::now());
     view.levels(&levels(1, 1.0), began);
     view.levels(&levels(1, 0.01), began + Duration::from_millis(1900));
     assert_eq!(view.shown[0].held, 0.0);
@@ -139,7 +139,7 @@ fn a_peak_is_held_for_two_seconds() {
 
 #[test]
 fn q_and_an_interrupt_stop_and_other_keys_do_not() {
-    let mut view = View::default();
+    let mut view = ScreenState::default();
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for key in [KeyCode::Char('q').into(), control] {
         assert_eq!(view.key(key), Some(TakeOrder::Stop));
@@ -154,7 +154,7 @@ fn q_and_an_interrupt_stop_and_other_keys_do_not() {
 
 #[test]
 fn the_phase_of_the_take_and_streams_that_are_not_armed_are_seen() {
-    let mut view = View::default();
+    let mut view = ScreenState::default();
     view.levels(&levels(3, 0.5), Instant::now());
     let mut status = status(3);
     status.by_stream[1].is_armed = false;

@@ -26,12 +26,12 @@ const CONNECTIONS: usize = 8;
 /// Whether there is a view, and who waits for one.
 pub(in super::super) struct VersionsState {
     place: PathBuf,
-    asked: Mutex<Asked>,
+    asked: Mutex<ViewRequest>,
     answered: Condvar,
 }
 
 #[derive(Default)]
-struct Asked {
+struct ViewRequest {
     view: Option<Arc<View>>,
     /// Why there is none.
     failed: Option<Error>,
