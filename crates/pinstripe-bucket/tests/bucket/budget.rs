@@ -273,6 +273,6 @@ fn checks_content_once(strip_bytes: u64) {
 /// its steps: a rotation may have begun.
 const CHECK: (usize, usize) = (11, 60);
 const GC_DRY: (usize, usize) = (8, 26);
-const GC_IDLE: (usize, usize) = (47, 90);
+const GC_IDLE: (usize, usize) = (48, 90);
 /// What a restore asks beside the content: label, keys, snapshot, index, pages of the tree.
 const RESTORE_BESIDE: usize = 10;

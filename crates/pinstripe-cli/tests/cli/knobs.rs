@@ -60,7 +60,7 @@ fn knobs_that_make_no_sense_are_refused_by_name() {
         ("version = 1\n\n[splat]\ndepth = \"4\"\n", "bad.toml:3"),
         ("version = 1\n[init]\ndepth = \"4\"\n", "sets 'depth', which 'init' does not have"),
         ("version = 1\n[record]\ndepth = \"4\"\n", "sets 'depth', which 'record' does not have"),
-        ("version = 1\ndepth = \"4\"\n", "'depth' is not a table of a verb"),
+        ("version = 1\ndepth = \"4\"\n", "the table 'depth' belongs to no verb"),
     ] {
         fs::write(stand.path("bad.toml"), text).unwrap();
         let ran = stand.run("split {}/source {}/out --knobs {}/bad.toml");

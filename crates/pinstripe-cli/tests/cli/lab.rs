@@ -208,7 +208,7 @@ fn results_of_fio_are_read_saved_and_compared() {
     }
     let ran = stand.run("lab compare a.json e1.json -- --accept-noise e2.json e3.json");
     assert_eq!(ran.code, 2);
-    assert!(ran.err.contains("behind -- '--accept-noise' is taken for a file"), "{}", ran.err);
+    assert!(ran.err.contains("after --, '--accept-noise' is read as a file name"), "{}", ran.err);
     stand.make_tree();
     assert_eq!(stand.run("lab run dedup --tree src --out tree.json --quiet").code, 0);
     let ran = stand.run("lab compare e1.json tree.json");
@@ -363,7 +363,7 @@ fn what_makes_no_sense_is_refused() {
         ("lab run stripe --members-in memory --knob chunk=3,5 --dry-run", 2, "chunk size"),
         ("lab run stripe --members-in memory --knob chunk=64K,64K", 2, "the same value"),
         ("lab run split --codecs foo", 2, "lzo, auto"),
-        ("lab run dedup --tree /usr --tree /usr/lib", 2, "is within"),
+        ("lab run dedup --tree /usr --tree /usr/lib", 2, "is inside"),
         ("lab run fileio --device /dev/null", 14, "not a block device"),
         ("lab run fileio --device /dev/null --dir .", 2, "--dir"),
         ("lab run fileio --serial 1", 2, "--device"),

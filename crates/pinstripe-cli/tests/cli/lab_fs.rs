@@ -192,7 +192,7 @@ fn a_rehearsal_says_which_devices_and_images_are_formatted() {
     }
     let dry = stand.run("lab run fs --dry-run --image-size 2G");
     assert_eq!(dry.code, 0, "{}", dry.err);
-    assert!(dry.out.contains("would write an image of 2.0 GiB without a name in"), "{}", dry.out);
+    assert!(dry.out.contains("would write an unlinked image of 2.0 GiB in"), "{}", dry.out);
     assert_nothing_is_left(&stand);
     let image = stand.path("image");
     fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();

@@ -124,7 +124,7 @@ fn hosts_are_shown_each_and_together() {
         "a        h2:1",
         "50.2",
         "a: the first host was done after 3.00 s, the last after 9.00 s",
-        "they moved 70.5 MB/s",
+        "transferred 70.5 MB/s",
         "h2:1: ",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

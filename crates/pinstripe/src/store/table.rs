@@ -119,7 +119,7 @@ impl Store {
     }
 
     /// Makes sure that the store was not upgraded since this process opened it: what an opener would
-    /// find now decides. An interrupted upgrade is no reason to refuse.
+    /// find now decides. An interrupted upgrade does not count.
     ///
     /// # Errors
     /// [`Kind::Busy`] when it was; a member's own when it cannot be listed.

@@ -255,7 +255,7 @@ mod tests {
         };
         assert_eq!(told(0, 0, 0, 0), "nothing lost");
         assert_eq!(told(2, 0, 0, 1), "2 overruns: 8,192 frames lost");
-        assert_eq!(told(0, 480, 0, 1), "480 frames did not come");
+        assert_eq!(told(0, 480, 0, 1), "480 frames were not received");
         assert_eq!(told(0, 0, 1, 0), "a directory failed, nothing lost");
         assert_eq!(told(0, 0, 2, 3), "2 directories failed");
         assert_eq!(told(0, 0, 0, 1), "with the losses named above", "an input could not be read");
