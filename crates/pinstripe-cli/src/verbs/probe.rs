@@ -11,7 +11,7 @@ use crate::table::{self, Side};
 
 /// Test whether an S3 endpoint gives the guarantees that a store needs
 ///
-/// Creates objects below PLACE, also by competing writers, lists and removes them; about 500
+/// Creates objects below PLACE, some by several writers at once, then lists and removes them; about 500
 /// requests. 'init' and 'member add' always run the first of these tests.
 #[derive(clap::Args)]
 #[command(after_long_help = "\

@@ -21,7 +21,7 @@ pub static CASE: Case = Case {
     name: "catalog",
     about: "Write the catalogue of a backup: rows per second by one writer and by 37 at once",
     help: "\
-Generates the catalogue of fifteen machines with 37 file systems in memory, with realistic names, sizes and \
+Generates in memory the catalogue of fifteen machines with 37 file systems in total, with realistic names, sizes and \
 hashes; about half of the files have distinct content. Then concurrent writers write it into a new store of \
 four members that tolerates the loss of one. Each file system is one snapshot, and all are durable at the \
 end. 'view' creates the SQL view of all snapshots, with one writer.",

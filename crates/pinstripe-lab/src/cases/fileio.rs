@@ -190,9 +190,9 @@ fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
         "seqwr" => ("seqwr", "write new files in order", Sequential, Write, Nothing),
         "seqrewr" => ("seqrewr", "write over files in order", Sequential, Write, Files),
         "seqrd" => ("seqrd", "read files in order", Sequential, Read, Files),
-        "rndrd" => ("rndrd", "read blocks anywhere", Random, Read, Files),
-        "rndwr" => ("rndwr", "write blocks anywhere", Random, Write, Files),
-        "rndrw" => ("rndrw", "read and write blocks anywhere", Random, mixed, Files),
+        "rndrd" => ("rndrd", "read blocks at random places", Random, Read, Files),
+        "rndwr" => ("rndwr", "write blocks at random places", Random, Write, Files),
+        "rndrw" => ("rndrw", "read and write blocks at random places", Random, mixed, Files),
         _ => return None,
     };
     let is_once = order == Sequential && !is_compat;

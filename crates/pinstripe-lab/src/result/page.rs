@@ -45,7 +45,7 @@ impl Thinned {
                  requests, so that it stays small."
             }
             Thinned::Nothing => {
-                "The results are too large to be held by this page: keep their file."
+                "The results are too large to be embedded in this page: keep the results file."
             }
         }
     }

@@ -401,7 +401,7 @@ fn cannot_open(library: &AlsaLibrary, device: &str, code: c_int, is_capture: boo
     let (kind, advice) = match -code {
         libc::ENOENT | libc::ENODEV | libc::ENXIO => {
             let lists = if is_capture { "arecord -L" } else { "aplay -L" };
-            (Kind::NotFound, format!("{lists} names the devices"))
+            (Kind::NotFound, format!("list the devices with: {lists}"))
         }
         libc::EBUSY => (Kind::Busy, "another program uses it: stop that program".to_owned()),
         _ => (Kind::Io, "check whether arecord or aplay can use it".to_owned()),

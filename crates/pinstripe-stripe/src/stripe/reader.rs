@@ -125,8 +125,8 @@ impl SetReader {
         }
     }
 
-    /// Opens a set that was interrupted before its trailers were written, with the rows in
-    /// `layout`. Only [`read`](Self::read) works: the checksums of strips are unknown, so only the
+    /// Opens a set whose writer was interrupted before it wrote the trailers; `layout` gives the
+    /// rows. Only [`read`](Self::read) works: the checksums of strips are unknown, so only the
     /// records in a strip show whether it is intact.
     ///
     /// # Errors

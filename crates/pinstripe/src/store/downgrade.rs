@@ -50,8 +50,10 @@ pub(super) fn refuse(
     let plain: Vec<_> = plain.collect();
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {
-            Err(both("an encrypted store contains keys in the clear", first.clone())
-                .expected("a sealed key ring alone", format!("both, on members: {}", plain.len())))
+            Err(both("an encrypted store contains keys in the clear", first.clone()).expected(
+                "a sealed key ring alone",
+                format!("a key ring and keys in the clear on {} members", plain.len()),
+            ))
         }
         _ => Ok(()),
     }

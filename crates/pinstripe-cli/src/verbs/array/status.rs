@@ -119,9 +119,10 @@ fn redundancy(array: &Detail) -> Option<String> {
     let is_waiting = is_filling || !array.spares.is_empty();
     match (&array.served, is_waiting) {
         (Some(_), true) => None,
-        (None, true) => {
-            Some(format!("{stays}: no process serves it: pinstripe array serve {}", array.name))
-        }
+        (None, true) => Some(format!(
+            "{stays} because no process serves it; start one with: pinstripe array serve {}",
+            array.name
+        )),
         (_, false) => Some(format!(
             "{stays}: no device takes the place of {}: pinstripe array manage {} --add DEVICE",
             counted(degraded as u64, "missing member", "missing members"),

@@ -72,7 +72,8 @@ impl LabAgentArgs {
         let stop = signals::catch()?;
         let agent = Agent::bind(&self.listen, token, permits, &carry::program())?;
         let address = agent.address()?.to_string();
-        run.screen.say(&format!("listening at {address}; works in {}", dirs.join(", ")));
+        run.screen
+            .say(&format!("listening at {address}; working directories: {}", dirs.join(", ")));
         run.screen.event(&event("listening").with("address", address))?;
         run.screen.flush();
         agent.serve(stop, &|told| tell(run, &told))?;

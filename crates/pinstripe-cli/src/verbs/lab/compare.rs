@@ -22,7 +22,7 @@ use crate::run::{Ending, Run};
 /// between executions. With fewer, an estimate is shown and no verdict, with an interval if the
 /// history has earlier executions. With several variants, the verdicts are corrected for their
 /// number (Holm). Other differences are listed: parameters, machine, disks and their settings. A
-/// verdict covers all of these differences together. Results of fio are accepted as well.
+/// verdict does not say which of the differences is the cause. Results of fio are accepted as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

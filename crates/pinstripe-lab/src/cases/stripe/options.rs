@@ -77,7 +77,7 @@ write_deadline.",
     },
     CaseOption { about: "Threads that issue requests, as fio's numjobs", ..shared::THREADS },
     CaseOption {
-        about: "Requests in flight of each of them, as fio's iodepth",
+        about: "Requests in flight of each thread, as fio's iodepth",
         more: "Calls of an array are synchronous, so each request in flight has its own thread.",
         ..shared::DEPTH
     },

@@ -109,8 +109,8 @@ fn next_record(reader: &SetReader, mut at: u64, end: u64) -> u64 {
     end
 }
 
-/// The records of a pack that do not match their checksums, as found without a key: they are walked
-/// from head to head, which the seal leaves in the clear.
+/// The records of a pack that do not match their checksums, as found without a key: each record
+/// has a head in the clear, which leads to the next record.
 pub fn unsound_records(store: &Store, set: SetId) -> Vec<(std::ops::Range<u64>, Error)> {
     let name = ExtentName::pack(set);
     let reader = match SetReader::open(&store.members_to_read(), name, store.config.store, set) {
