@@ -63,6 +63,7 @@ impl Listings {
             kept.pop_front();
         }
         kept.push_back((directory, Arc::clone(&listing)));
+        debug_assert!(kept.len() <= KEPT_MAX, "few listings are kept");
         Ok(listing)
     }
 
@@ -96,6 +97,8 @@ impl Listing {
                 entries.push(entry);
             }
         }
+        debug_assert!(names.is_sorted(), "positions mean the same in the next listing");
+        debug_assert!(entries.is_empty() || entries.len() == names.len(), "all entries or none");
         Listing {
             names,
             told: RankedMutex::new(OverlayLock::Window, NameWindow { from: 0, entries }),

@@ -72,6 +72,7 @@ impl Nodes {
                     if self::identity(&taken.get().node.entry) == identity =>
                 {
                     let taken = taken.get_mut();
+                    debug_assert!(taken.mentions > 0, "a node without mentions is forgotten");
                     taken.mentions += 1;
                     // Moved, or another hard link: this path was just found to be valid.
                     if taken.node.path != path || taken.node.entry != entry {

@@ -86,6 +86,10 @@ fn element(results: &Results, room: usize) -> Option<String> {
     let text = String::from_utf8(bytes.bytes).expect("JSON is UTF-8");
     // In JSON this character occurs in strings only.
     let element = format!("{BEGIN}{}{END}\n", text.replace('<', "\\u003c"));
+    debug_assert!(
+        !element[BEGIN.len()..element.len() - END.len() - 1].contains('<'),
+        "nothing ends it"
+    );
     (element.len() <= room).then_some(element)
 }
 

@@ -47,6 +47,7 @@ impl Slots {
             keys.iter().map(|key| self.by_key.get(key).copied()).collect();
         let found = slots?.into_iter().map(|slot| {
             let (stage, row) = &mut self.rows[slot as usize];
+            debug_assert!(matches!(stage, CellStage::Filled { .. }), "a found cell is filled");
             *stage = CellStage::Filled { is_recent: true };
             (slot, *row)
         });
@@ -62,6 +63,7 @@ impl Slots {
                 continue;
             }
             let Some(slot) = self.free_slot() else { break };
+            debug_assert_eq!(self.rows[slot as usize].0, CellStage::Free, "a free cell is taken");
             let row = CacheRow { key: *key, sum: checksum(content), bytes: content.len() as u32 };
             self.rows[slot as usize] = (CellStage::Writing, row);
             taken.push((slot, row));
@@ -72,6 +74,7 @@ impl Slots {
     /// Marks the cells as written.
     pub(super) fn fill(&mut self, rows: &[(u32, CacheRow)]) {
         for (slot, row) in rows {
+            debug_assert_eq!(self.rows[*slot as usize].0, CellStage::Writing, "it was taken");
             // Another thread may have written the same block meanwhile.
             let holder = *self.by_key.entry(row.key).or_insert(*slot);
             self.rows[*slot as usize].0 = match holder == *slot {
@@ -84,6 +87,7 @@ impl Slots {
     /// Releases cells that could not be written.
     pub(super) fn give_back(&mut self, rows: &[(u32, CacheRow)]) {
         for (slot, _) in rows {
+            debug_assert_eq!(self.rows[*slot as usize].0, CellStage::Writing, "it was taken");
             self.rows[*slot as usize].0 = CellStage::Free;
         }
     }
@@ -101,6 +105,7 @@ impl Slots {
 
     /// The number of used cells, and of all.
     pub(super) fn counts(&self) -> (usize, usize) {
+        debug_assert!(self.by_key.len() <= self.rows.len(), "each key has a cell of its own");
         (self.by_key.len(), self.rows.len())
     }
 
