@@ -12,7 +12,7 @@ use pinstripe_base::units::{MIB, parse_size};
 use pinstripe_io::fault::{Fault, Plan};
 
 use crate::credential::CredentialArgs;
-pub use crate::values::{Size, one_line, size};
+pub use crate::values::{Size, one_line, rate, size};
 
 /// Less than this holds no strip, record and window at once.
 const MEMORY_MIN_BYTES: u64 = 64 * MIB;

@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use pinstripe_base::units::{MIB, parse_size};
+use pinstripe_base::units::MIB;
 use pinstripe_bucket::Bandwidth;
 use pinstripe_member::is_remote;
 use pinstripe_member::label::Retention;
 use pinstripe_rados::is_pool;
 
-use crate::values::{Size, size};
+use crate::values::{Size, rate, size};
 
-/// Least bytes per second that a limit may allow.
-const RATE_MIN_BYTES: u64 = 1 << 10;
 /// A smaller cache is of no use.
 const CACHE_MIN_BYTES: u64 = 16 * MIB;
 /// S3 locks for a hundred years at most.
@@ -146,14 +144,5 @@ impl BucketArgs {
     /// The limits to each endpoint.
     pub fn bandwidth(&self) -> Bandwidth {
         Bandwidth { up: self.bandwidth_up, down: self.bandwidth_down }
-    }
-}
-
-/// Reads a number of bytes per second; with less than this nothing would ever reach its end.
-fn rate(text: &str) -> std::result::Result<u64, String> {
-    match parse_size(text) {
-        Ok(bytes) if bytes >= RATE_MIN_BYTES => Ok(bytes),
-        Ok(_) => Err("at least 1K bytes per second".to_owned()),
-        Err(error) => Err(error.to_string()),
     }
 }

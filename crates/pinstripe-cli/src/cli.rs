@@ -2,6 +2,8 @@
 //!
 //! Help, man pages and shell completions are made from here.
 
+use std::ffi::OsString;
+
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 
@@ -59,11 +61,48 @@ pub fn command_of(verb: &str) -> Option<Command> {
     Some(Common::augment_args(root).subcommand(verb))
 }
 
+/// Refuses an argument without text, which no option and no path accepts: usually a variable of a
+/// script that is not set.
+pub fn empty_argument(words: &[OsString]) -> Option<clap::Error> {
+    let options = words.iter().take_while(|word| *word != "--").count();
+    let is_empty = |(at, word): &(usize, &OsString)| {
+        let is_option = *at < options && word.as_encoded_bytes().starts_with(b"--");
+        word.is_empty() || is_option && word.as_encoded_bytes().ends_with(b"=")
+    };
+    let (at, word) = words.iter().enumerate().skip(1).find(is_empty)?;
+    let before = if word.is_empty() { &words[at - 1] } else { word };
+    let place = match at {
+        1 if word.is_empty() => "the first argument".to_owned(),
+        _ if word.is_empty() => format!("the argument after '{}'", before.to_string_lossy()),
+        _ => format!("the value of '{}'", before.to_string_lossy().trim_end_matches('=')),
+    };
+    let what = format!("{place} is empty: name a value, or omit it\n");
+    Some(Cli::command().error(clap::error::ErrorKind::InvalidValue, what))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn an_empty_argument_is_refused_and_named() {
+        let refused = |line: &[&str]| {
+            let words: Vec<_> = line.iter().map(OsString::from).collect();
+            empty_argument(&words).map(|refused| refused.to_string())
+        };
+        for (line, place) in [
+            (&["pinstripe", ""][..], "the first argument"),
+            (&["pinstripe", "backup", "a", "--host", ""], "the argument after '--host'"),
+            (&["pinstripe", "backup", "--host=", "a"], "the value of '--host'"),
+            (&["pinstripe", "backup", "--", ""], "the argument after '--'"),
+        ] {
+            let text = refused(line).unwrap();
+            assert!(text.contains(&format!("{place} is empty")), "{text}");
+        }
+        assert_eq!(refused(&["pinstripe", "backup", "a=", "-q", "--", "--b="]), None);
+    }
 
     #[test]
     fn the_table_is_sound() {

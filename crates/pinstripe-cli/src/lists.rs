@@ -45,6 +45,7 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
 }
 
 /// The patterns of a list, one on each line; empty lines and lines that begin with `#` are skipped.
+/// As in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
 ///
 /// # Errors
 /// When the list cannot be read or a pattern makes no sense.
@@ -52,7 +53,7 @@ pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
     let bytes = read_file(list)?;
     let mut patterns = Vec::new();
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = without_spaces(line.strip_suffix(b"\r").unwrap_or(line));
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
@@ -63,6 +64,17 @@ pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
         patterns.push(line.to_vec());
     }
     Ok(patterns)
+}
+
+fn without_spaces(mut line: &[u8]) -> &[u8] {
+    while let Some(shorter) = line.strip_suffix(b" ") {
+        let backslashes = shorter.iter().rev().take_while(|&&byte| byte == b'\\').count();
+        if backslashes % 2 == 1 {
+            break;
+        }
+        line = shorter;
+    }
+    line
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
@@ -111,8 +123,9 @@ mod tests {
 
     #[test]
     fn patterns_may_have_remarks_and_a_bad_one_is_placed() {
-        let good = list(b"# caches\n\n*.o\r\n\\#odd\n");
-        assert_eq!(patterns(good.path()).unwrap(), [&b"*.o"[..], b"\\#odd"]);
+        let good = list(b"# caches\n\n*.o\r\n\\#odd\n*.tmp  \n   \na\\  \n");
+        let read = patterns(good.path()).unwrap();
+        assert_eq!(read, [&b"*.o"[..], b"\\#odd", b"*.tmp", b"a\\ "]);
         let bad = list(b"*.o\n[a\n");
         let error = patterns(bad.path()).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);

@@ -63,7 +63,11 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     system::forbid_dumps();
     system::raise_file_limit();
-    match knobs::complete(std::env::args_os().collect()) {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(refused) = cli::empty_argument(&words) {
+        return refuse(&refused);
+    }
+    match knobs::complete(words) {
         Ok(completed) => run(completed),
         Err(Refused::Line(refused)) => refuse(&refused),
         Err(Refused::File(cli, error)) => {

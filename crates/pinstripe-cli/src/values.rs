@@ -33,3 +33,14 @@ impl fmt::Display for Size {
 pub fn size(text: &str) -> Result<Size, String> {
     parse_size(text).map(Size).map_err(one_line)
 }
+
+/// The least bytes per second that a limit may allow: with less, no verb would end.
+const RATE_MIN_BYTES: u64 = KIB;
+
+/// Reads a limit in bytes per second.
+pub fn rate(text: &str) -> Result<u64, String> {
+    match size(text)?.0 {
+        bytes if bytes >= RATE_MIN_BYTES => Ok(bytes),
+        _ => Err("at least 1K bytes per second".to_owned()),
+    }
+}

@@ -41,7 +41,7 @@ pub use format::{
 };
 pub use memory::MemoryMember;
 pub use places::{NewMember, Places, RemoteMembers, is_remote};
-pub use places::{of_bytes, real};
+pub use places::{of_bytes, real, refuse_inside_member};
 pub use process::{is_gone as process_is_gone, is_of_an_earlier_boot, own as own_process};
 pub use sealed_cache::{CacheCounts, CacheKey, SealedCache};
 pub use secret::{SecretBytes, SecretKey};

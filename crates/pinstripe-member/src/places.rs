@@ -98,6 +98,9 @@ impl Places {
         if is_remote(place) {
             return self.remote(place)?.create(place);
         }
+        let above =
+            place.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+        refuse_inside_member(above, place)?;
         let member = DirectoryMember::create_in_with(place, self.steps.clone())?;
         Ok(NewMember { member: Arc::new(member), facts: MemberFacts::default() })
     }
@@ -140,6 +143,23 @@ impl Places {
                 .advice("use one that was built with the feature 's3'")
         })
     }
+}
+
+/// Refuses a directory that is a member of any store, or is inside one, as the place of something
+/// else; `place` is the path to name. What does not exist yet is judged by the directory above it.
+///
+/// # Errors
+/// [`Kind::Refused`].
+pub fn refuse_inside_member(directory: &Path, place: &Path) -> Result<()> {
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf());
+    let Some(there) = directory.ancestors().find_map(|above| paths::real(above).ok()) else {
+        return Ok(());
+    };
+    let is_member = |above: &&Path| paths::exists(&above.join(ExtentName::Label.path()));
+    let Some(member) = there.ancestors().find(is_member) else { return Ok(()) };
+    Err(Error::new(Kind::Refused, "this directory is inside a member of a store")
+        .at(place)
+        .advice(format!("name a directory outside {}", member.display())))
 }
 
 /// The canonical form of a place: a path without symlinks; a remote one as it is.

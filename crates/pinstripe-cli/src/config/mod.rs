@@ -310,7 +310,7 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
     let entry = BackupEntry {
         store: table.string("store")?,
         paths: table.paths("paths")?,
-        exclude: table.strings("exclude")?,
+        exclude: table.patterns("exclude")?,
         exclude_file: table.paths("exclude-file")?,
         exclude_caches: table.flag("exclude-caches")?,
         one_file_system: table.flag("one-file-system")?,

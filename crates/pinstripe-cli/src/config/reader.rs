@@ -143,6 +143,24 @@ impl<'a> Table<'a> {
         texts.iter().map(|text| self.absolute(key, text, at)).collect()
     }
 
+    /// A list of patterns; `~/` at the beginning of one is the home directory, as in a path.
+    pub fn patterns(&mut self, key: &'static str) -> Result<Vec<String>> {
+        let texts = self.strings(key)?;
+        let at = self.place(key);
+        let pattern = |text: String| {
+            if !text.starts_with("~/") {
+                return Ok(text);
+            }
+            let path = self.absolute(key, &text, at)?;
+            let directories_only = if text.ends_with('/') { "/" } else { "" };
+            let path = path.to_string_lossy().trim_end_matches('/').to_owned();
+            let home = self.source.home.map_or(0, |home| home.as_os_str().len());
+            let (home, below) = path.split_at(home.min(path.len()));
+            Ok(format!("{}{below}{directories_only}", literal(home)))
+        };
+        texts.into_iter().map(pattern).collect()
+    }
+
     /// One absolute path, or a list of them that is not empty; empty if the key is missing.
     pub fn path_or_paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
         match self.value(key).map(|value| (value, value.get_ref())) {
@@ -280,6 +298,12 @@ fn distance(from: &str, to: &str) -> usize {
         }
     }
     row[to.len()]
+}
+
+/// A path as a pattern that matches only this path.
+fn literal(path: &str) -> String {
+    let is_special = |c: char| "\\*?[".contains(c);
+    path.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 #[cfg(test)]

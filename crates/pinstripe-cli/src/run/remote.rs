@@ -1,10 +1,11 @@
 //! Places that are not on this machine: their one form, and who opens them.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinstripe::Store;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 #[cfg(feature = "s3")]
 use pinstripe_base::units::format_size;
 use pinstripe_member::label::MemberFacts;
@@ -13,6 +14,7 @@ use pinstripe_rados::{Pools, is_pool};
 use pinstripe_split::RemoteOutputs;
 
 use super::context::Run;
+use crate::escape;
 use crate::event::Event;
 
 /// What a verb would do to the packs of a store.
@@ -44,12 +46,9 @@ impl EachKind {
         #[cfg(feature = "s3")]
         return Ok(&*self.buckets);
         #[cfg(not(feature = "s3"))]
-        Err(pinstripe_base::error::Error::new(
-            pinstripe_base::error::Kind::Unsupported,
-            "this program was built without support for buckets",
-        )
-        .at(place)
-        .advice("use one that was built with the feature 's3'"))
+        Err(Error::new(Kind::Unsupported, "this program was built without support for buckets")
+            .at(place)
+            .advice("use one that was built with the feature 's3'"))
     }
 }
 
@@ -76,6 +75,23 @@ impl RemoteMembers for EachKind {
     fn label_mark(&self, place: &Path) -> Result<Option<String>> {
         self.of(place)?.label_mark(place)
     }
+}
+
+/// Refuses what other programs take for a remote place, as in `sftp:host:path` or `user@host:path`:
+/// here it would be a directory with an odd name.
+fn refuse_remote_of_others(place: &Path) -> Result<()> {
+    let bytes = place.as_os_str().as_bytes();
+    let first = bytes.split(|&byte| byte == b'/').next().unwrap_or_default();
+    if !first.contains(&b':') || place.exists() {
+        return Ok(());
+    }
+    let shown = escape::path(place);
+    Err(Error::new(Kind::Usage, "this looks like a remote place of another program")
+        .at(place)
+        .advice(format!(
+            "members are directories, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount other \
+             places first; for a directory of this name: ./{shown}"
+        )))
 }
 
 impl Run {
@@ -106,6 +122,7 @@ impl Run {
         if pinstripe_member::is_remote(place) {
             return self.buckets().canonical(place);
         }
+        refuse_remote_of_others(place)?;
         Ok(place.to_path_buf())
     }
 

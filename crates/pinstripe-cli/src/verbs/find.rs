@@ -13,6 +13,7 @@ use super::ls;
 use crate::args::{self, Size};
 use crate::escape;
 use crate::event::Event;
+use crate::exit;
 use crate::run::{Ending, Run};
 use crate::time;
 
@@ -113,10 +114,19 @@ impl FindArgs {
             }
         })?;
         drop(ticker);
-        if versions == 0 {
-            run.screen.say("no entry in the searched snapshots matches");
+        let facts = Event::default().with("versions", versions);
+        if versions > 0 {
+            return Ok(Ending::done(facts));
         }
-        Ok(Ending::done(Event::default().with("versions", versions)))
+        let is_plain = !self.pattern.as_bytes().iter().any(|byte| b"*?[/".contains(byte));
+        let hint = if is_plain {
+            let pattern = self.pattern.to_string_lossy();
+            format!("; a pattern matches a complete name: try '*{}*'", escape::text(&pattern))
+        } else {
+            String::new()
+        };
+        run.monitor.note(&format!("no entry in the searched snapshots matches{hint}"));
+        Ok(Ending { code: exit::NOT_FOUND, facts })
     }
 
     fn query(&self, glob: Glob, store: &Store, run: &Run) -> Result<Query> {

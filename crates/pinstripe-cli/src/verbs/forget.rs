@@ -97,7 +97,7 @@ impl ForgetArgs {
             run.degraded_by_absent(&store);
             rollback::look_again(run, &store);
         }
-        show(run, &verdicts)?;
+        show(run, &verdicts, self.dry_run)?;
         let goes = verdicts.iter().filter(|verdict| !verdict.stays()).count();
         let kept = verdicts.len() - goes;
         let verb = if self.dry_run { "would forget" } else { "forgot" };
@@ -147,7 +147,8 @@ const HEAD: [(&str, Side); 6] = [
     ("paths", Side::Left),
 ];
 
-fn show(run: &Run, verdicts: &[Verdict]) -> Result<()> {
+/// Shows what stays and what goes: the output of a dry run, otherwise a note that --quiet omits.
+fn show(run: &Run, verdicts: &[Verdict], is_dry_run: bool) -> Result<()> {
     let why = |verdict: &Verdict| {
         verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
@@ -174,5 +175,9 @@ fn show(run: &Run, verdicts: &[Verdict]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    table::lines(&HEAD, &rows).iter().try_for_each(|line| run.screen.row(line))
+    let lines = table::lines(&HEAD, &rows);
+    if is_dry_run || !run.common.quiet {
+        lines.iter().try_for_each(|line| run.screen.row(line))?;
+    }
+    Ok(())
 }

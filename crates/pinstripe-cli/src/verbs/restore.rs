@@ -8,7 +8,7 @@ use clap::ValueHint;
 use pinstripe::preview::{Act, ActTally};
 use pinstripe::restore::{Delete, RestoreOptions};
 use pinstripe::{Exclude, Owners, PathFilter, Reuse, preview, restore};
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::format_size;
 
@@ -49,8 +49,7 @@ pub struct RestoreArgs {
     what: OsString,
 
     /// The directory to restore to; missing or empty, unless with --in-place or --overwrite
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
-          required_unless_present = "in_place")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
 
     /// Read everything again after it is written, and compare
@@ -118,6 +117,12 @@ impl RestoreArgs {
     /// The errors of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
+        if self.to.is_none() && !self.in_place {
+            return Err(Error::new(Kind::Usage, "no target was named").advice(
+                "name an empty directory with --to DIR, or restore to the original places with \
+                 --in-place (show first what would change: --in-place --dry-run)",
+            ));
+        }
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
         let store = run.open_store()?;
         let limits = run.limits(&store);

@@ -10,7 +10,7 @@ use pinstripe_base::error::Result;
 use pinstripe_base::monitor::Counter;
 use pinstripe_base::units::{format_count, format_size};
 
-use crate::args::{Size, size};
+use crate::args::rate;
 use crate::event::Event;
 use crate::exit;
 use crate::journal::Journal;
@@ -45,9 +45,9 @@ pub struct ScrubArgs {
     #[arg(long, value_name = "AMOUNT", value_parser = budget)]
     budget: Vec<Budget>,
 
-    /// Read at most this many bytes per second
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    limit: Option<Size>,
+    /// Read at most this many bytes per second, 1K or more
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    limit: Option<u64>,
 
     /// Append findings to this file, one JSON object per line [default: scrub-STORE.jsonl in
     /// pinstripe's directory below XDG_STATE_HOME]
@@ -85,7 +85,7 @@ impl ScrubArgs {
         system::lower_priority();
         let options = scrub::ScrubOptions {
             budget,
-            rate: self.limit.map(|limit| limit.0.max(1)),
+            rate: self.limit,
             save_bytes: scrub::SAVE_BYTES_DEFAULT,
             limits: run.limits(&store),
         };

@@ -79,6 +79,7 @@ pub fn run(
     let mut preview = Preview::default();
     let Some(sink) = TreeSink::look(options.to, options.rules_to_look())? else {
         make_all(&selection, monitor, &mut preview, show)?;
+        options.filter.report_unmet(monitor)?;
         return Ok((snapshot, preview));
     };
     let sink = sink.with_named(selection.named());
@@ -88,6 +89,7 @@ pub fn run(
         plan.linked = LinkedFiles::look(&plan, &mut selection.entries()?);
     }
     look(&plan, &mut selection.entries()?, &mut preview, show)?;
+    options.filter.report_unmet(monitor)?;
     if options.delete.is_some() {
         let removed = remove(&plan, &selection, &mut preview, show)?;
         if options.delete == Some(Delete::WithinReason) {

@@ -20,6 +20,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::monitor::{Counter, Monitor};
 use pinstripe_io::beneath::shown;
 use pinstripe_member::keys::Keys;
+use pinstripe_member::refuse_inside_member;
 use pinstripe_member::snapshot::Snapshot;
 use pinstripe_member::tree::is_at_or_below;
 
@@ -70,7 +71,8 @@ impl<'a> RestoreOptions<'a> {
     }
 
     /// # Errors
-    /// [`Kind::Usage`] for what does not go together.
+    /// [`Kind::Usage`] for what does not go together; [`Kind::Refused`] for a target inside a
+    /// member of a store.
     pub(super) fn check(&self) -> Result<()> {
         let is_filtered = self.filter.include.is_some() || self.filter.exclude.is_some();
         if self.delete.is_some() && (self.reuse.is_none() || is_filtered) {
@@ -79,7 +81,7 @@ impl<'a> RestoreOptions<'a> {
             return Err(Error::new(Kind::Usage, what)
                 .advice("add --in-place, and use a path instead of --include and --exclude"));
         }
-        Ok(())
+        refuse_inside_member(self.to, self.to)
     }
 
     /// The rules for the target.
@@ -254,6 +256,7 @@ pub fn run(store: &Store, options: &RestoreOptions<'_>, monitor: &Monitor) -> Re
         plan.linked = LinkedFiles::look(&plan, &mut selection.entries()?);
     }
     write_tree(&plan, &selection)?;
+    options.filter.report_unmet(monitor)?;
     Ok(snapshot)
 }
 

@@ -12,6 +12,9 @@
 //! that silently matches nothing. Also says whether caches are left out, although the tree shows
 //! which directories are caches (`cache`).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pinstripe_base::error::{Error, Kind, Result};
 
 /// The patterns of one walk. The default excludes nothing.
@@ -19,6 +22,15 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub struct Exclude {
     patterns: Vec<Pattern>,
     caches: bool,
+    written: Arc<[WrittenPattern]>,
+}
+
+/// A pattern as the user wrote it, and whether an entry matched it. Clones of an [`Exclude`] share
+/// this.
+#[derive(Debug)]
+struct WrittenPattern {
+    text: Vec<u8>,
+    is_met: AtomicBool,
 }
 
 /// The verdict of the patterns about a path.
@@ -62,9 +74,35 @@ impl Exclude {
     /// elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between slashes,
     /// a leading `!`, a `[:class:]`.
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
-        let parse = |pattern: P| Pattern::parse("exclude pattern", pattern.as_ref());
-        let patterns = patterns.into_iter().map(parse);
-        Ok(Exclude { patterns: patterns.collect::<Result<_>>()?, caches: false })
+        let read = |pattern: P| {
+            let written =
+                WrittenPattern { text: pattern.as_ref().to_vec(), is_met: AtomicBool::new(false) };
+            Ok((Pattern::parse("exclude pattern", &written.text)?, written))
+        };
+        let read = patterns.into_iter().map(read).collect::<Result<Vec<_>>>()?;
+        let (patterns, written): (_, Vec<_>) = read.into_iter().unzip();
+        Ok(Exclude { patterns, caches: false, written: written.into() })
+    }
+
+    /// Records which patterns match this absolute path: see [`unmet`](Self::unmet).
+    pub(crate) fn note(&self, path: &[u8], is_directory: bool) {
+        for (pattern, written) in self.patterns.iter().zip(self.written.iter()) {
+            let is_open = !written.is_met.load(Ordering::Relaxed);
+            if is_open && pattern.matches(path) && (is_directory || !pattern.directories_only) {
+                written.is_met.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Returns the patterns, as written, that matched no path given to [`note`](Self::note).
+    pub(crate) fn unmet(&self) -> Vec<&[u8]> {
+        let unmet = self.written.iter().filter(|it| !it.is_met.load(Ordering::Relaxed));
+        unmet.map(|written| &written.text[..]).collect()
+    }
+
+    /// The number of patterns, as written.
+    pub(crate) fn count(&self) -> usize {
+        self.written.len()
     }
 
     /// Also leaves out the content of a directory with a `CACHEDIR.TAG` that has the signature of
@@ -128,6 +166,13 @@ impl Pattern {
         };
         if text.starts_with(b"!") {
             return bad("is negated, which is not supported", r"write \! for a name with !");
+        }
+        if text.starts_with(b"~/") {
+            let advice = r"write the complete path, or \~ for a directory of that name";
+            return bad("begins with ~, which is not the home directory here", advice);
+        }
+        if text.ends_with(b" ") && !text.ends_with(b"\\ ") {
+            return bad("ends with a space", r"remove it, or write '\ ' for a name that has it");
         }
         let body = text.strip_suffix(b"/").unwrap_or(text);
         let directories_only = body.len() < text.len();

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::BackupOptions;
@@ -27,7 +29,9 @@ pub fn exclude_members(
     sources: &[Vec<u8>],
     monitor: &Monitor,
 ) -> Exclude {
-    for slot in store.member_slots.iter().filter(|slot| !is_remote(&slot.place)) {
+    // A member that left has no place.
+    let is_here = |slot: &&MemberSlot| slot.row.is_some() && !is_remote(&slot.place);
+    for slot in store.member_slots.iter().filter(is_here) {
         let place = slot.place.as_os_str().as_bytes();
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
         if sources.iter().any(|source| is_at_or_below(below_root, source)) {
@@ -96,9 +100,12 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     let mut directories = HashSet::new();
     for path in &options.paths {
         match source(path) {
-            Ok((source, is_directory)) => {
-                if is_directory {
+            Ok((source, kind)) => {
+                if kind.is_dir() {
                     directories.insert(source.clone());
+                }
+                if !options.paths_are_a_list {
+                    note_content_left_out(path, kind, monitor);
                 }
                 there.push(source);
             }
@@ -152,10 +159,10 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
     }
 }
 
-/// The source that a path names, and whether it is a directory.
-fn source(path: &Path) -> Result<(Vec<u8>, bool)> {
+/// The source that a path names, and its kind.
+fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
     let io = |error| Error::io("cannot back this path up", path, error);
-    let is_directory = paths::own_metadata(path).map_err(io)?.is_dir();
+    let kind = paths::own_metadata(path).map_err(io)?.file_type();
     let absolute = match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !ends_in_dot(path) => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -164,7 +171,28 @@ fn source(path: &Path) -> Result<(Vec<u8>, bool)> {
         // "/", "..", "a/..", "a/.": no name that could be a symlink.
         _ => paths::real(path).map_err(io)?,
     };
-    Ok((below_root(&absolute), is_directory))
+    Ok((below_root(&absolute), kind))
+}
+
+/// Notes that the content of a path that was named is not in the backup, because it is neither a
+/// directory nor a regular file.
+fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
+    let what = match kind {
+        _ if kind.is_symlink() => {
+            "a symbolic link: what it leads to is not in the backup; name that path for it"
+        }
+        _ if kind.is_block_device() || kind.is_char_device() => {
+            "a device: its content is not in the backup; to save it, read it as a stream: \
+             pinstripe backup --stdin NAME < DEVICE"
+        }
+        _ if kind.is_fifo() => {
+            "a FIFO: what is written to it is not in the backup; to save it, read it as a stream: \
+             pinstripe backup --stdin NAME < FIFO"
+        }
+        _ if kind.is_socket() => "a socket: it has no content",
+        _ => return,
+    };
+    monitor.note(&format!("{} is {what}", path.display()));
 }
 
 /// Whether the last component of a path is a dot behind a slash, which [`Path`] passes over.

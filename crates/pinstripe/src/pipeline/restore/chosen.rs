@@ -1,11 +1,15 @@
 //! The entries of a snapshot that a restore wants, with their owners mapped.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use crate::store::tree::TreeReader;
 use crate::walk::Exclude;
-use pinstripe_base::error::Result;
+use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::ChunkId;
+use pinstripe_base::monitor::Monitor;
 use pinstripe_member::entry::{Content, Entry};
 use pinstripe_member::meta::{FileKind, Metadata};
 use pinstripe_member::record::ChunkRow;
@@ -44,6 +48,39 @@ pub struct PathFilter {
     pub include: Option<Exclude>,
     /// All but matching entries and those below them.
     pub exclude: Option<Exclude>,
+}
+
+impl PathFilter {
+    fn note(&self, path: &[u8], is_directory: bool) {
+        let given = self.include.iter().chain(&self.exclude);
+        given.for_each(|patterns| patterns.note(path, is_directory));
+    }
+
+    /// Reports the patterns that matched nothing, once all entries were read.
+    ///
+    /// # Errors
+    /// [`Kind::NotFound`] when no pattern of `include` matched; if some did, the others are losses.
+    pub(crate) fn report_unmet(&self, monitor: &Monitor) -> Result<()> {
+        let shown = |pattern: &[u8]| PathBuf::from(OsStr::from_bytes(pattern));
+        for pattern in self.exclude.iter().flat_map(Exclude::unmet) {
+            let shown = shown(pattern);
+            monitor
+                .note(&format!("nothing that was selected matches --exclude {}", shown.display()));
+        }
+        let Some(include) = &self.include else { return Ok(()) };
+        let unmet = include.unmet();
+        let error = || {
+            Error::new(Kind::NotFound, "nothing that was selected matches this --include").advice(
+                "a pattern matches a complete name or path of the snapshot, as '*.jpg' or \
+                 '/home/*/mail'; list them with: pinstripe ls SNAPSHOT",
+            )
+        };
+        if let Some(first) = unmet.first().filter(|_| unmet.len() == include.count()) {
+            return Err(error().at(shown(first)));
+        }
+        unmet.into_iter().for_each(|pattern| monitor.loss(shown(pattern), error()));
+        Ok(())
+    }
 }
 
 /// A [`TreeReader`] that passes over unwanted entries. An unwanted directory comes before the first
@@ -91,6 +128,7 @@ impl<'a> ChosenReader<'a> {
         };
         let is_directory = entry.meta.kind == FileKind::Directory;
         let absolute = [b"/", &entry.path[..]].concat();
+        self.filter.note(&absolute, is_directory);
         if is_below(&self.out) {
             return;
         }
