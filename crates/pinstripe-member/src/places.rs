@@ -146,7 +146,7 @@ impl Places {
 }
 
 /// Refuses a directory that is a member of any store, or is inside one, as the place of something
-/// else; `place` is the path to name. What does not exist yet is judged by the directory above it.
+/// else; `place` is the path to name. A directory that does not exist yet is judged by the one above it.
 ///
 /// # Errors
 /// [`Kind::Refused`].

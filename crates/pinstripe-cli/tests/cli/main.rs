@@ -54,3 +54,4 @@ mod silent;
 mod split;
 mod stand;
 mod store;
+mod unmet;

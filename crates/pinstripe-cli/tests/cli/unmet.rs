@@ -1,0 +1,129 @@
+//! What was asked and cannot be done, or has no effect, is reported: exit code 0 means that it was
+//! done.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use crate::stand::{Ran, Stand};
+
+fn assert_ends(ran: &Ran, code: i32, part: &str) {
+    assert_eq!(ran.code, code, "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains(part), "{part}: {}", ran.err);
+}
+
+fn backed_up() -> Stand {
+    let stand = Stand::with_store();
+    assert_eq!(stand.run("backup src -q").code, 0);
+    stand
+}
+
+#[test]
+fn an_empty_argument_is_refused() {
+    let stand = backed_up();
+    let command = |args: &[&str]| {
+        let output = stand.command("backup").args(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for args in [&["src", "--host", ""][..], &["src", "--host="], &[""]] {
+        let (code, told) = command(args);
+        assert_eq!(code, Some(2), "{args:?}: {told}");
+        assert!(told.contains("is empty"), "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn patterns_of_a_restore_that_match_nothing_are_named() {
+    let stand = backed_up();
+    let nothing = stand.run("restore latest --to none --include *.jpg");
+    assert_ends(&nothing, 11, "*.jpg: nothing that was selected matches this --include");
+    let preview = stand.run("restore latest --to none2 --include *.jpg --dry-run");
+    assert_ends(&preview, 11, "*.jpg");
+    let some = stand.run("restore latest --to some --include hello --include *.jpg");
+    assert_ends(&some, 3, "*.jpg: nothing that was selected matches");
+    let src = stand.path("src");
+    assert!(stand.path("some").join(src.strip_prefix("/").unwrap()).join("hello").exists());
+    // One that matches below another one counts.
+    let inner = stand.run("restore latest --to inner --include sub --include noise");
+    assert_eq!(inner.code, 0, "{}", inner.err);
+    let left = stand.run("restore latest --to left --exclude *.jpg");
+    assert_ends(&left, 0, "nothing that was selected matches --exclude *.jpg");
+    let above = stand.run("restore latest:{}/src/sub --to above --include {}/src");
+    assert_ends(&above, 11, "/src: nothing that was selected matches");
+}
+
+#[test]
+fn a_search_without_a_result_ends_with_not_found() {
+    let stand = backed_up();
+    let ran = stand.run("find noi");
+    assert_ends(&ran, 11, "no entry in the searched snapshots matches");
+    assert!(ran.err.contains("try '*noi*'"), "{}", ran.err);
+    assert_eq!(stand.run("find *noi*").code, 0);
+    assert_eq!(stand.run("find noi --json").summary()["exit_code"], 11);
+}
+
+#[test]
+fn nothing_is_made_inside_a_member() {
+    let stand = backed_up();
+    for line in [
+        "init --encryption none --member m0/sub",
+        "init --encryption none --member m0/packs/deep/sub",
+        "restore latest --to m0/sub",
+        "restore latest --to m0 --overwrite",
+        "restore latest --to m0/sub --dry-run",
+    ] {
+        assert_ends(&stand.run(line), 14, "this directory is inside a member of a store");
+    }
+    fs::create_dir(stand.path("m0/sub")).unwrap();
+    assert_ends(&stand.run("member add m0/sub --same-disk"), 2, "within another member");
+    assert_eq!(stand.run("check -q").code, 0);
+}
+
+#[test]
+fn a_remote_place_of_another_program_is_no_directory() {
+    let stand = Stand::new();
+    for place in ["rclone:remote", "sftp:host:x", "user@host:backup", "s3:bucket/x", "b2:b:x"] {
+        let ran = stand.run(&format!("init --encryption none --member {place}"));
+        assert_ends(&ran, 2, "this looks like a remote place of another program");
+        assert!(!stand.path(place).exists());
+    }
+    let meant = stand.run("init --encryption none --member ./odd:name -q");
+    assert_eq!(meant.code, 0, "{}", meant.err);
+    assert_eq!(stand.run("snapshots --store odd:name").code, 0);
+}
+
+#[test]
+fn a_named_path_without_content_is_noted() {
+    let stand = backed_up();
+    symlink("src", stand.path("to-src")).unwrap();
+    assert_ends(&stand.run("backup to-src"), 0, "a symbolic link: what it leads to is not");
+    assert_ends(&stand.run("backup /dev/null"), 0, "a device: its content is not in the backup");
+    assert!(!stand.run("backup src").err.contains("symbolic"));
+}
+
+#[test]
+fn patterns_that_could_match_nothing_are_refused_or_read_as_meant() {
+    let stand = Stand::with_store();
+    fs::write(stand.path("src/a.tmp"), "x").unwrap();
+    fs::write(stand.path("list"), "*.tmp  \n").unwrap();
+    assert_eq!(stand.run("backup src --exclude-file list -q").code, 0);
+    assert!(!stand.run("ls latest").out.contains("a.tmp"));
+    assert_ends(&stand.run("backup src --exclude ~/x"), 2, "is not the home directory here");
+    fs::create_dir_all(stand.path("home/docs/cache")).unwrap();
+    fs::write(stand.path("home/docs/cache/x"), "x").unwrap();
+    fs::write(stand.path("c.toml"), "[backup.d]\npaths = ['~/docs']\nexclude = ['~/docs/cache']\n")
+        .unwrap();
+    assert_eq!(stand.run("backup --named d --config c.toml -q").code, 0);
+    assert!(!stand.run("ls latest").out.contains("cache"));
+}
+
+#[test]
+fn limits_of_nothing_are_refused_and_a_quiet_forget_is_quiet() {
+    let stand = backed_up();
+    assert_ends(&stand.run("scrub --limit 0"), 2, "at least 1K bytes per second");
+    let forget = stand.run("forget --keep-last 5 -q");
+    assert_eq!((forget.code, &*forget.out, &*forget.err), (0, "", ""));
+    assert!(stand.run("forget --keep-last 5 -q --dry-run").out.contains("keep"));
+    let restore = stand.run("restore latest");
+    assert_ends(&restore, 2, "no target was named");
+    assert!(restore.err.contains("--in-place"), "{}", restore.err);
+}
