@@ -281,8 +281,13 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
 
 /// The error that says most of why nothing opened.
 fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
-    const TELLING: [Kind; 4] =
-        [Kind::NotEncrypted, Kind::Unsupported, Kind::TooManyLosses, Kind::WrongMember];
+    const TELLING: [Kind; 5] = [
+        Kind::NotEncrypted,
+        Kind::Unsupported,
+        Kind::TooManyLosses,
+        Kind::WrongMember,
+        Kind::Usage,
+    ];
     let rank = |it: &&FailedPlace| {
         TELLING.iter().position(|kind| *kind == it.error.kind()).unwrap_or(TELLING.len())
     };

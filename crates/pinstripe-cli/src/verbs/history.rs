@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use pinstripe::{Version, history};
+use pinstripe::{FoundVersion, Version, history};
 use pinstripe_base::error::Result;
 
 use super::catalog::{CatalogFile, GAUGE};
@@ -47,9 +47,10 @@ impl HistoryArgs {
         let all = history::run(&store, &place, self.path.as_bytes(), &run.monitor)?;
         drop(ticker);
         for versions in &all {
-            let told: Vec<_> = versions.iter().enumerate().map(|(n, it)| tell(n, it)).collect();
-            let host = versions.iter().find_map(|it| it.found.as_ref()).map(|found| &found.host);
-            if let Some(host) = host.filter(|_| all.len() > 1) {
+            let known = versions.iter().find_map(|it| it.found.as_ref());
+            let told: Vec<_> =
+                versions.iter().enumerate().map(|(n, it)| tell(n, it, known)).collect();
+            if let Some(host) = known.map(|found| &found.host).filter(|_| all.len() > 1) {
                 run.screen.say(&format!("on {}", escape::name(host)));
             }
             let rows: Vec<_> = told.iter().map(|(_, row)| row.clone()).collect();
@@ -71,7 +72,8 @@ const HEAD: [(&str, Side); 5] = [
     ("snapshots", Side::Left),
 ];
 
-fn tell(number: usize, version: &Version) -> (Event, Vec<String>) {
+/// A version as an event and as a row; `known` is any version that exists, of the same host.
+fn tell(number: usize, version: &Version, known: Option<&FoundVersion>) -> (Event, Vec<String>) {
     let what = match &version.found {
         None => "gone",
         Some(_) if number == 0 => "first",
@@ -87,7 +89,13 @@ fn tell(number: usize, version: &Version) -> (Event, Vec<String>) {
         Some(found) => {
             (facts(event, found), found.size.to_string(), time::date(found.mtime.seconds))
         }
-        None => (event, "-".to_owned(), "-".to_owned()),
+        None => {
+            let event = known.into_iter().fold(event, |event, known| {
+                let path = [b"/", &known.path[..]].concat();
+                event.with_name("path", &path).with_name("host", &known.host)
+            });
+            (event, "-".to_owned(), "-".to_owned())
+        }
     };
     let row =
         vec![time::date(created.seconds), size, changed, what.into(), holders(&version.snapshots)];

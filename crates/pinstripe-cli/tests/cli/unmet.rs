@@ -99,6 +99,9 @@ fn a_named_path_without_content_is_noted() {
     assert_ends(&stand.run("backup to-src"), 0, "a symbolic link: what it leads to is not");
     assert_ends(&stand.run("backup /dev/null"), 0, "a device: its content is not in the backup");
     assert!(!stand.run("backup src").err.contains("symbolic"));
+    let fifo = stand.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    assert_ends(&stand.run("backup fifo"), 0, "a FIFO: its content is not in the backup");
 }
 
 #[test]
@@ -115,6 +118,29 @@ fn patterns_that_could_match_nothing_are_refused_or_read_as_meant() {
         .unwrap();
     assert_eq!(stand.run("backup --named d --config c.toml -q").code, 0);
     assert!(!stand.run("ls latest").out.contains("cache"));
+}
+
+#[test]
+fn a_member_that_is_not_there_cannot_be_left_out() {
+    let stand = backed_up();
+    let ran = stand.run("snapshots --without-member 9");
+    assert_ends(&ran, 2, "there is no member 9 to be left out");
+    assert!(ran.err.contains("list the members with: pinstripe members"), "{}", ran.err);
+}
+
+#[test]
+fn a_path_that_is_gone_has_its_name_and_host() {
+    let stand = Stand::with_store();
+    for host in ["h1", "h2"] {
+        assert_eq!(stand.run(&format!("backup src -q --host {host}")).code, 0);
+    }
+    fs::remove_file(stand.path("src/link")).unwrap();
+    assert_eq!(stand.run("backup src -q --host h2").code, 0);
+    let told = stand.run("history {}/src/link --json");
+    let versions = told.events_of("version");
+    let gone = versions.iter().find(|it| it["what"] == "gone").unwrap();
+    assert_eq!(gone["host"], "h2");
+    assert_eq!(gone["path"], versions[0]["path"]);
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
              pinstripe backup --stdin NAME < DEVICE"
         }
         _ if kind.is_fifo() => {
-            "a FIFO: what is written to it is not in the backup; to save it, read it as a stream: \
+            "a FIFO: its content is not in the backup; to save it, read it as a stream: \
              pinstripe backup --stdin NAME < FIFO"
         }
         _ if kind.is_socket() => "a socket: it has no content",
