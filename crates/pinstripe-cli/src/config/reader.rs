@@ -148,15 +148,9 @@ impl<'a> Table<'a> {
         let texts = self.strings(key)?;
         let at = self.place(key);
         let pattern = |text: String| {
-            if !text.starts_with("~/") {
-                return Ok(text);
-            }
-            let path = self.absolute(key, &text, at)?;
-            let directories_only = if text.ends_with('/') { "/" } else { "" };
-            let path = path.to_string_lossy().trim_end_matches('/').to_owned();
-            let home = self.source.home.map_or(0, |home| home.as_os_str().len());
-            let (home, below) = path.split_at(home.min(path.len()));
-            Ok(format!("{}{below}{directories_only}", literal(home)))
+            let Some(below) = text.strip_prefix("~/") else { return Ok(text) };
+            let home = self.home(key, at)?.to_string_lossy();
+            Ok(format!("{}/{below}", literal(home.trim_end_matches('/'))))
         };
         texts.into_iter().map(pattern).collect()
     }
@@ -171,11 +165,15 @@ impl<'a> Table<'a> {
         }
     }
 
+    fn home(&self, key: &str, at: usize) -> Result<&Path> {
+        self.source.home.ok_or_else(|| {
+            self.source.error(at, format!("'{key}' begins with ~, and HOME is not set"))
+        })
+    }
+
     fn absolute(&self, key: &str, text: &str, at: usize) -> Result<PathBuf> {
         if let Some(below) = text.strip_prefix("~/").or((text == "~").then_some("")) {
-            let home = self.source.home.ok_or_else(|| {
-                self.source.error(at, format!("'{key}' begins with ~, and HOME is not set"))
-            })?;
+            let home = self.home(key, at)?;
             return Ok(if below.is_empty() { home.to_owned() } else { home.join(below) });
         }
         if key == "member" && is_remote(Path::new(text)) {

@@ -224,8 +224,8 @@ pub(crate) fn names(store: &Store) -> Result<Vec<ExtentName>> {
     Ok(sound.map(|id| ExtentName::In(Room::Gc, id)).collect())
 }
 
-fn readable(store: &Store) -> Result<Cases> {
-    found(store, Quorum::Backup).map(|found| cases(found.sound, found.few))
+fn readable(store: &Store, quorum: Quorum) -> Result<Cases> {
+    found(store, quorum).map(|found| cases(found.sound, found.few))
 }
 
 fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<GcObject>> {
@@ -244,7 +244,7 @@ fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>)
 /// # Errors
 /// The errors of [`Store::objects`].
 pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
-    let cases = readable(store)?;
+    let cases = readable(store, Quorum::Backup)?;
     Ok(match room {
         Room::Packs => cases.dead_packs().into_iter().map(|id| id.0).collect(),
         Room::Snapshots => cases.dead_snapshots().into_iter().map(|id| id.0).collect(),
@@ -262,7 +262,7 @@ pub(super) fn leave_out_dead(
     room: Room,
     extents: &mut BTreeMap<[u8; 16], Vec<usize>>,
 ) -> Result<()> {
-    let (dead, few) = (dead(store, room)?, readable(store)?.dead_by_few(room));
+    let (dead, few) = (dead(store, room)?, readable(store, Quorum::Backup)?.dead_by_few(room));
     let votes = store.votes();
     extents.retain(|id, holders| !(dead.contains(id) || few.contains(id) && holders.len() < votes));
     Ok(())
@@ -275,8 +275,7 @@ pub(super) fn leave_out_dead(
 /// # Errors
 /// The errors of [`Store::objects`].
 pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(SnapshotId, u32)>> {
-    let found = found(store, quorum)?;
-    let cases = cases(found.sound, found.few);
+    let cases = readable(store, quorum)?;
     Ok(cases.reaping().flat_map(|lists| lists.snapshots.iter().copied()).collect())
 }
 
@@ -288,7 +287,7 @@ pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(Snapsho
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     // Prefetched answers may be older than the read that the caller missed.
     store.foresee(&[]);
-    let cases = readable(store)?;
+    let cases = readable(store, Quorum::Backup)?;
     let mut going = cases.going_packs();
     let few = cases.packs_going_by_few();
     if !few.is_empty() {
@@ -347,7 +346,7 @@ pub fn put(
 /// # Errors
 /// The errors of [`Store::objects`].
 pub(crate) fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
-    let cases = readable(store)?.0.into_iter();
+    let cases = readable(store, Quorum::Backup)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
     Ok(dead.map(|(id, _)| step_name(id, DeletionStep::Tombstone)).collect())
 }
