@@ -101,8 +101,8 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
 /// last: a device that was given to another array may keep the superblock of another version.
 ///
 /// # Errors
-/// [`Kind::NotFound`] where there is none; the errors of [`MdPlace::decode`] when none can be read;
-/// the errors of the device.
+/// [`Kind::NotFound`] when the device has no superblock of md; the errors of [`MdPlace::decode`]
+/// when it has, and no copy can be decoded; the errors of the device.
 pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     let mut newest: Option<MdSuperblock> = None;
     let mut failed = None;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: every error has a [`Kind`], which alone decides the exit code; the text never
 //! repeats the kind. An error is built at the place that knows the facts and only gains context
-//! (`at`, `advice`) in flight up; it is never replaced by a vaguer one.
+//! (`at`, `advice`) in its callers; it is never replaced by a vaguer one.
 
 use std::fmt;
 use std::io;

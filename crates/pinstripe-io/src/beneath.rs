@@ -7,7 +7,7 @@
 //! Invariants: no symlink is followed, neither on the way nor at the end; no path climbs above the
 //! root, even when directories are renamed meanwhile; every descriptor is closed on exec. A path
 //! may be longer than the system's PATH_MAX: it is walked in pieces. Crossing into a mounted file
-//! system is allowed. Never checks permissions itself, never creates a directory in flight.
+//! system is allowed. Never checks permissions itself, never creates the directories above it.
 
 #![allow(clippy::disallowed_methods, reason = "opens paths, and never leaves the directory")]
 

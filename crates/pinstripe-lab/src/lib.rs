@@ -54,9 +54,9 @@ mod verdicts;
 
 pub use advice::{Advice, NEGLIGIBLE, advise};
 pub use agents::{
-    Agent, Assignment, ConnectionEnd, Coordinator, CoordinatorOptions, FRAME_BYTES, FrameOpener,
-    GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES, Permits, PermittedDevice, SessionKeys,
-    Token, Told as AgentTold, decode_answer, decode_ask, encode as encode_message,
+    Agent, AgentReport, Assignment, ConnectionEnd, Coordinator, CoordinatorOptions, FRAME_BYTES,
+    FrameOpener, GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES, Permits, PermittedDevice,
+    SessionKeys, Token, decode_answer, decode_ask, encode as encode_message,
 };
 pub use arrays::{
     Cost as ArrayCost, LOADS as ARRAY_LOADS, LOG_BYTES as ARRAY_LOG_BYTES, Load as ArrayLoad,

@@ -20,6 +20,6 @@ mod tree;
 
 pub use cache::{BlockCache, CacheUsage};
 #[cfg(any(test, feature = "conformance"))]
-pub use source::conformance::{Stand as ConformanceStand, check as check_conformance};
+pub use source::conformance::{SourceFixture, check as check_conformance};
 pub use source::{ContentVersion, DirectorySource, ListedName, RangeSource, SourceEntry};
 pub use tree::{FileReaders, OverlayOptions, OverlayStatus, OverlayTree, SourceUsage};

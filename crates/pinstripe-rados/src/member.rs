@@ -330,7 +330,7 @@ impl BatchedMember for RadosMember {
     }
 }
 
-/// An extent in flight: held until it is complete, or sent in parts.
+/// An extent that is being written: held until it is complete, or sent in parts.
 struct RadosWriter {
     pools: Arc<Namespaces>,
     name: ExtentName,

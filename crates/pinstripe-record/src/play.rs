@@ -127,10 +127,10 @@ impl PreparedPlay {
     /// Reads the manifest, and opens the sink.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none; [`Kind::Busy`] while it is recorded; [`Kind::Usage`]
-    /// for streams of different forms, which no sink takes together, or of another rate than a JACK
-    /// server has, and for a beginning behind the end; as reported by the system for files and the
-    /// sink.
+    /// [`Kind::NotFound`] when the take does not exist; [`Kind::Busy`] while it is recorded;
+    /// [`Kind::Usage`] for streams of different forms, which no sink accepts together, for a rate
+    /// other than that of the JACK server, and for a start after the end; the errors of the files
+    /// and of the sink.
     pub fn open(path: &Path, plan: &PlayPlan, sink: PlaySink, monitor: &Monitor) -> Result<Self> {
         let folder: Arc<dyn TakeFolder> = Arc::new(DiskFolder::open(path)?);
         let manifest = Arc::new(Manifest::load(&*folder)?);

@@ -83,7 +83,7 @@ impl Stand {
         if below.is_empty() {
             below.push(forge.tree_chunk(b"P\0"));
         }
-        // Nobody made this one.
+        // No chunk has this id.
         below.push(ChunkId([7; 32]));
         let mut root = TreeRoot { id: below[0], height: 0, entries };
         for level in levels {

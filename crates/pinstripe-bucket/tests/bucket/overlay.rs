@@ -5,7 +5,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path as Key;
 use pinstripe_base::error::Kind;
 use pinstripe_bucket::BucketSource;
-use pinstripe_overlay::{ConformanceStand, RangeSource, check_conformance};
+use pinstripe_overlay::{RangeSource, SourceFixture, check_conformance};
 use pinstripe_testing::{BUCKET, Fate, KEY_ID, KEY_SECRET};
 
 use crate::support::Site;
@@ -38,7 +38,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-impl ConformanceStand for Objects<'_> {
+impl SourceFixture for Objects<'_> {
     type Source = BucketSource;
 
     fn open(&self) -> BucketSource {
@@ -81,7 +81,7 @@ fn a_directory_of_many_objects_is_listed_whole() {
     let dir = site.server.file("p0/many");
     std::fs::create_dir_all(&dir).unwrap();
     (0..2100).for_each(|number| std::fs::write(dir.join(format!("{number}")), "x").unwrap());
-    let source = ConformanceStand::open(&objects);
+    let source = SourceFixture::open(&objects);
     let listed = source.list(b"many").unwrap();
     assert_eq!(listed.len(), 2100);
     assert!(listed.iter().all(|(_, entry)| entry.as_ref().unwrap().owner == (1, 2)));
@@ -95,8 +95,8 @@ fn a_directory_of_many_objects_is_listed_whole() {
 fn a_lying_endpoint_gives_no_wrong_bytes() {
     let Some(site) = Site::new("a_lying_endpoint_gives_no_wrong_bytes") else { return };
     let objects = Objects::new(&site);
-    ConformanceStand::write(&objects, "file", &[7; 100_000]);
-    let source = ConformanceStand::open(&objects);
+    SourceFixture::write(&objects, "file", &[7; 100_000]);
+    let source = SourceFixture::open(&objects);
     let version = source.stat(b"file").unwrap().version;
     let mut out = Vec::new();
     site.proxy.rule(|asked| match asked.number % 3 {

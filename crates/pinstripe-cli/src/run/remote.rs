@@ -89,8 +89,8 @@ fn refuse_remote_of_others(place: &Path) -> Result<()> {
     Err(Error::new(Kind::Usage, "this looks like a remote place of another program")
         .at(place)
         .advice(format!(
-            "members are directories, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount other \
-             places first; for a directory of this name: ./{shown}"
+            "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount other places \
+             first; for a directory of this name: ./{shown}"
         )))
 }
 

@@ -30,7 +30,7 @@ const NO_DESCRIPTOR: Duration = Duration::from_millis(200);
 
 /// Reports of an agent to its operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum AgentReport {
     /// A coordinator has begun a case.
     Began {
         /// The address of the coordinator.
@@ -130,7 +130,7 @@ impl Agent {
     ///
     /// # Errors
     /// Errors of the listening socket, as the system reports.
-    pub fn serve(&self, stop: &Stop, tell: &(dyn Fn(Told) + Sync)) -> Result<()> {
+    pub fn serve(&self, stop: &Stop, tell: &(dyn Fn(AgentReport) + Sync)) -> Result<()> {
         thread::scope(|scope| {
             let accepted = loop {
                 let waited = wait_readable(&[self.listener.as_fd(), stop.as_fd()], None);
@@ -147,7 +147,7 @@ impl Agent {
                                     self.sockets.remove(number);
                                 });
                             }
-                            None => tell(Told::Refused {
+                            None => tell(AgentReport::Refused {
                                 peer,
                                 why: "there are too many connections".to_owned(),
                             }),
@@ -167,8 +167,8 @@ impl Agent {
         })
     }
 
-    fn welcome(&self, stream: TcpStream, peer: String, tell: &(dyn Fn(Told) + Sync)) {
-        let refused = |why: String| tell(Told::Refused { peer: peer.clone(), why });
+    fn welcome(&self, stream: TcpStream, peer: String, tell: &(dyn Fn(AgentReport) + Sync)) {
+        let refused = |why: String| tell(AgentReport::Refused { peer: peer.clone(), why });
         if let Err(error) = stream.set_nonblocking(false) {
             return refused(error.to_string());
         }
@@ -189,11 +189,12 @@ impl Agent {
             drop(told);
             return refused(why);
         }
-        let began = |case: &str| tell(Told::Began { peer: peer.clone(), case: case.to_owned() });
+        let began =
+            |case: &str| tell(AgentReport::Began { peer: peer.clone(), case: case.to_owned() });
         let ended = AgentSession::serve(&link, &self.permits, &self.program, &began);
         link.close();
         *lock(&self.session) = None;
-        tell(Told::Ended { peer: peer.clone(), why: ended.err().map(|it| it.to_string()) });
+        tell(AgentReport::Ended { peer: peer.clone(), why: ended.err().map(|it| it.to_string()) });
     }
 }
 

@@ -24,7 +24,7 @@ mod session;
 mod ticks;
 mod token;
 
-pub use agent::{Agent, Told};
+pub use agent::{Agent, AgentReport};
 pub use cluster::{Coordinator, CoordinatorOptions};
 pub use frame::{
     ConnectionEnd, FRAME_BYTES, FrameOpener, GREETING_BYTES, Greeting, LENGTH_BYTES, MAC_BYTES,

@@ -33,7 +33,7 @@ struct Running {
     address: String,
     dir: TempDir,
     stop: Arc<Stop>,
-    told: Receiver<Told>,
+    told: Receiver<AgentReport>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,14 +72,14 @@ impl Running {
     }
 
     /// The next thing that it says.
-    fn said(&self) -> Told {
+    fn said(&self) -> AgentReport {
         self.told.recv_timeout(LONG).unwrap()
     }
 
     /// Why the next connection that it refuses is refused.
     fn refused(&self) -> String {
         match self.said() {
-            Told::Refused { why, .. } => why,
+            AgentReport::Refused { why, .. } => why,
             other => panic!("{other:?}"),
         }
     }
@@ -88,9 +88,9 @@ impl Running {
     fn ended(&self) -> Option<String> {
         loop {
             match self.said() {
-                Told::Ended { why, .. } => return why,
-                Told::Began { .. } => {}
-                Told::Refused { .. } => panic!("refused"),
+                AgentReport::Ended { why, .. } => return why,
+                AgentReport::Began { .. } => {}
+                AgentReport::Refused { .. } => panic!("refused"),
             }
         }
     }
@@ -192,7 +192,7 @@ fn three_agents_measure_together_and_their_rates_add_up() {
     assert_eq!(results.of_host(3), None);
     drop(cluster);
     for agent in &agents {
-        assert!(matches!(agent.said(), Told::Began { case, .. } if case == "fileio"));
+        assert!(matches!(agent.said(), AgentReport::Began { case, .. } if case == "fileio"));
         assert_eq!(agent.ended(), None);
         assert!(agent.is_empty(), "nothing is left behind");
     }
@@ -295,11 +295,11 @@ fn a_coordinator_that_goes_away_ends_its_run_and_the_next_one_is_served() {
     drop(link);
     loop {
         match agent.said() {
-            Told::Ended { why, .. } => {
+            AgentReport::Ended { why, .. } => {
                 assert!(why.is_some());
                 break;
             }
-            Told::Began { .. } | Told::Refused { .. } => {}
+            AgentReport::Began { .. } | AgentReport::Refused { .. } => {}
         }
     }
     assert!(agent.is_empty(), "what it made is removed");

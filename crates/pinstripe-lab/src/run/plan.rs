@@ -135,7 +135,7 @@ pub struct Outcome {
     /// The same of bytes written.
     pub beside_written_bytes: u64,
     /// The share of the requested bytes that the disk has to hold if content is compressed or
-    /// deduplicated in flight: only this part has to come from the disk.
+    /// deduplicated inline: only this part has to come from the disk.
     pub stored_share: Option<f64>,
     /// Waits until bytes were durable.
     pub syncs: u64,

@@ -1,4 +1,4 @@
-//! The conformance test of sources, over files that a stand makes.
+//! The conformance test of sources, over the files of a fixture.
 
 use pinstripe_base::error::Kind;
 use pinstripe_io::file_tree::FileKind;
@@ -6,7 +6,7 @@ use pinstripe_io::file_tree::FileKind;
 use super::{ContentVersion, RangeSource};
 
 /// Files of a test, and the source that shows them.
-pub trait Stand {
+pub trait SourceFixture {
     /// The source.
     type Source: RangeSource;
 
@@ -21,14 +21,14 @@ pub trait Stand {
     fn link(&self, name: &str, target: &str) -> bool;
 }
 
-/// Checks a source; `stand` makes an empty stand.
-pub fn check<S: Stand>(stand: &dyn Fn() -> S) {
+/// Checks a source; `stand` makes a fixture without files.
+pub fn check<S: SourceFixture>(stand: &dyn Fn() -> S) {
     describes_and_lists(&stand());
     reads_ranges(&stand());
     tells_changes(&stand());
 }
 
-fn describes_and_lists(stand: &impl Stand) {
+fn describes_and_lists(stand: &impl SourceFixture) {
     stand.write("below/file", b"content");
     let has_links = stand.link("link", "anywhere");
     let source = stand.open();
@@ -64,7 +64,7 @@ fn describes_and_lists(stand: &impl Stand) {
     assert!(source.totals().is_ok());
 }
 
-fn reads_ranges(stand: &impl Stand) {
+fn reads_ranges(stand: &impl SourceFixture) {
     let content: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     stand.write("file", &content);
     stand.write("empty", b"");
@@ -100,7 +100,7 @@ fn reads_from_threads(source: &impl RangeSource, version: &ContentVersion, conte
     });
 }
 
-fn tells_changes(stand: &impl Stand) {
+fn tells_changes(stand: &impl SourceFixture) {
     stand.write("file", b"first");
     let source = stand.open();
     let read = |version: &ContentVersion| {

@@ -359,7 +359,7 @@ mod tests {
     /// A directory with files of a test.
     struct Files(tempfile::TempDir);
 
-    impl conformance::Stand for Files {
+    impl conformance::SourceFixture for Files {
         type Source = DirectorySource;
 
         fn open(&self) -> DirectorySource {
@@ -391,9 +391,9 @@ mod tests {
     #[test]
     fn a_file_that_another_took_the_place_of_has_changed() {
         let files = Files(tempfile::tempdir().unwrap());
-        conformance::Stand::write(&files, "file", b"first");
-        conformance::Stand::write(&files, "other", b"other");
-        let source = conformance::Stand::open(&files);
+        conformance::SourceFixture::write(&files, "file", b"first");
+        conformance::SourceFixture::write(&files, "other", b"other");
+        let source = conformance::SourceFixture::open(&files);
         let version = source.stat(b"file").unwrap().version;
         std::fs::rename(files.0.path().join("other"), files.0.path().join("file")).unwrap();
         let read = source.read(b"file", &version, 0..4, &mut Vec::new());

@@ -1,4 +1,4 @@
-//! Streams in flight from their files to their rings.
+//! Reads streams from their files into their rings.
 
 #![allow(clippy::disallowed_methods, reason = "waits for rings, which must not wake it")]
 
@@ -19,7 +19,7 @@ use crate::take::{Manifest, RecordedPiece, TakeFile, TakeFolder, open_payload};
 /// The interval at which a full ring is polled, the same as in the recorder.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// One stream in flight from its files to its ring.
+/// One stream that is read from its files into its ring.
 pub(super) struct StreamReader {
     manifest: Arc<Manifest>,
     stream: u32,

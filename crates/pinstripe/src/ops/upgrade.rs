@@ -28,7 +28,7 @@ use pinstripe_member::{ExtentName, Room, SharedMember, envelope};
 pub enum Direction {
     /// To the newest version.
     Forward,
-    /// Back to where an upgrade that has not reach its end began.
+    /// Back to format version 1, if an upgrade was interrupted.
     Back,
 }
 

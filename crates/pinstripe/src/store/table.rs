@@ -38,7 +38,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when another process changes the members, or has since this store was opened;
-    /// a member's own when it cannot be written, unless it is in flight out.
+    /// a member's own when it cannot be written, unless it is leaving.
     pub fn write_labels(&self) -> Result<u64> {
         if self.outdated_labels(&self.table_now()).next().is_none() {
             return Ok(0);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueHint;
 use pinstripe_base::error::Result;
-use pinstripe_lab::{Agent, AgentTold, Permits, PermittedDevice, Token};
+use pinstripe_lab::{Agent, AgentReport, Permits, PermittedDevice, Token};
 
 use super::carry;
 use crate::escape;
@@ -87,18 +87,18 @@ fn event(state: &str) -> Event {
 }
 
 /// Reports an event. Text from peers may be anything.
-fn tell(run: &Run, told: &AgentTold) {
+fn tell(run: &Run, told: &AgentReport) {
     let (line, event) = match told {
-        AgentTold::Began { peer, case } => {
+        AgentReport::Began { peer, case } => {
             let event = event("began").with("peer", peer.as_str()).with("case", case.as_str());
             (format!("{peer} measures {case}"), event)
         }
-        AgentTold::Ended { peer, why } => {
+        AgentReport::Ended { peer, why } => {
             let event = event("ended").with("peer", peer.as_str());
             let because = why.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
             (format!("{peer} has ended{because}"), event.with_some("why", why.clone()))
         }
-        AgentTold::Refused { peer, why } => {
+        AgentReport::Refused { peer, why } => {
             let event = event("refused").with("peer", peer.as_str()).with("why", why.as_str());
             (format!("refused {peer}: {why}"), event)
         }

@@ -51,12 +51,12 @@ impl MemberAbility {
     }
 }
 
-/// For how long what is put on a member cannot be deleted, and by whom not.
+/// The lock of objects on a member against deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Seconds from each put.
     pub seconds: u32,
-    /// Nobody can delete it; otherwise, accounts with a special right can.
+    /// No account can delete a locked object. If false, accounts with a special right can.
     pub is_compliance: bool,
 }
 

@@ -220,8 +220,8 @@ fn end_those_of_earlier_boots(store: &Store) -> Result<()> {
 /// Ends the session with this beginning of its id, even if its process runs.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several ids begin with this text; the errors of
-/// [`sessions::fence`].
+/// [`Kind::NotFound`] when no id begins with this text, [`Kind::Usage`] when several do; the errors
+/// of [`sessions::fence`].
 pub fn fence(store: &Store, name: &str) -> Result<Session> {
     store.refuse_older_keys()?;
     let list = sessions::load(store, Quorum::Deletion)?;

@@ -1,8 +1,8 @@
 //! Extended attributes that programs ask for of every entry, and whether any snapshot has one.
 //!
 //! A backup counts them. The trees of snapshots that were made before it did are scanned, page by
-//! page, each page once, unless that costs requests to a remote member. Until it is known that
-//! there is none, programs get an answer for each entry: that is slow and never wrong.
+//! page, each page once, unless that costs requests to a remote member. Until a
+//! scan shows that no entry has one, each entry is read when a program asks: slow, never wrong.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;

@@ -98,8 +98,8 @@ impl SnapshotTree {
         })
     }
 
-    /// Returns the directory `versions` itself. No mode fits the content of several snapshots: only
-    /// the user who mounts may read it.
+    /// Returns the directory `versions` itself. It shows the content of several
+    /// snapshots, so only its owner, the user who mounted, has access.
     pub(super) fn versions_root(&self, top: &Top) -> Option<Node> {
         self.versions.as_ref()?;
         let time = self.time_of_versions(top);

@@ -22,7 +22,7 @@ pub struct Owners {
     pub users: Vec<(u32, u32)>,
     /// Groups, in the same way.
     pub groups: Vec<(u32, u32)>,
-    /// Do not set owners: files belong to the user who restores.
+    /// Do not set owners: restored files belong to the user of this process.
     pub leave: bool,
 }
 
