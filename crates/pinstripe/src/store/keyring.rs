@@ -101,11 +101,13 @@ impl Store {
     fn spread_current(&self, mends: bool) -> Result<()> {
         match self.config.encryption {
             Encryption::None => Ok(()),
-            _ => self.spread(&self.key_room()?, mends),
+            _ => self.spread(&self.key_room()?, mends).map(drop),
         }
     }
 
-    fn spread(&self, room: &KeyRoom, mends: bool) -> Result<()> {
+    /// Returns whether every present member has all of it now.
+    fn spread(&self, room: &KeyRoom, mends: bool) -> Result<bool> {
+        let mut is_everywhere = true;
         // Absent members lack the keys too: both together must stay within what parity replaces.
         let mut spare = usize::from(self.config.parity).saturating_sub(self.absent().count());
         for (_, member) in self.present() {
@@ -121,13 +123,14 @@ impl Store {
                     Err(error) if error.kind() == Kind::Exists => {}
                     Err(_) if spare > 0 => {
                         spare -= 1;
+                        is_everywhere = false;
                         break;
                     }
                     Err(error) => return Err(error),
                 }
             }
         }
-        Ok(())
+        Ok(is_everywhere)
     }
 
     /// Adds a slot to the current ring; returns it.
@@ -346,8 +349,8 @@ impl Store {
         })
     }
 
-    /// Removes slots and rings that no longer count, after what counts is on every member. Without
-    /// the keys nothing is removed, and only objects on as many members as any writer must have
+    /// Removes slots and rings that no longer count, once what counts is on every present member. On
+    /// a member that cannot take it, the earlier keys are the only ones. Without the keys nothing is removed, and only objects on as many members as any writer must have
     /// reached are spread.
     ///
     /// # Errors
@@ -359,7 +362,9 @@ impl Store {
         // One listing decides what is spread and what is deleted: with a second one, a rotation in
         // between could delete a key that was not spread.
         let room = self.key_room()?;
-        self.spread(&room, true)?;
+        if !self.spread(&room, true)? {
+            return Ok(());
+        }
         if room.has_earlier_rings() && !self.end_earlier_sessions()? {
             return Ok(());
         }

@@ -191,11 +191,16 @@ impl Store {
 
     /// The number of members that may have something of the store, absent ones too.
     pub(crate) fn all_members(&self) -> usize {
-        let is_one = |slot: &&MemberSlot| {
+        self.numbers().count()
+    }
+
+    /// Their numbers.
+    fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
+        let is_one = |(_, slot): &(usize, &MemberSlot)| {
             let state = slot.row.as_ref().map(|row| row.state);
             slot.member.is_some() || state.is_some_and(|state| state != MemberState::Left)
         };
-        self.member_slots.iter().filter(is_one).count()
+        self.member_slots.iter().enumerate().filter(is_one).map(|(number, _)| number)
     }
 
     /// Whether a member is present and has hardly more room than deleting takes.

@@ -17,9 +17,10 @@ use pinstripe_member::{SharedMember, of_bytes};
 use super::Store;
 use super::locks::{RankedMutex, StoreLock};
 
-/// Whether an error may come from extents that have moved to a member that is not known yet.
+/// Whether an error may come from extents that have moved to a member that is not known yet. Where
+/// one copy moved and the member with the other one fails, the error is that member's.
 pub(crate) fn may_have_moved(error: &Error) -> bool {
-    matches!(error.kind(), Kind::TooManyLosses | Kind::NotFound)
+    matches!(error.kind(), Kind::TooManyLosses | Kind::NotFound | Kind::Io | Kind::Unanswered)
 }
 
 /// The newcomers that were met, with their numbers.

@@ -61,6 +61,8 @@ pub struct RoomObjects<T> {
     /// mirror, on one member. A reader that this makes more careful may treat them as damaged
     /// objects.
     pub doubtful: Vec<ExtentName>,
+    /// Names that were listed and that no member had when they were read.
+    pub vanished: BTreeSet<[u8; 16]>,
 }
 
 impl Store {
@@ -75,9 +77,13 @@ impl Store {
     }
 
     /// The number of members that must have the same bytes where no MAC can be verified.
+    ///
+    /// Members that no other label names yet do not count: no writer has put anything there.
     pub fn votes(&self) -> usize {
-        let absent = self.absent().count();
-        votes_needed(self.all_members(), self.config.parity.into(), absent)
+        let is_announced = |number: &usize| !self.unannounced.has(*number);
+        let members = self.numbers().filter(is_announced).count();
+        let absent = self.absent().filter(is_announced).count();
+        votes_needed(members, self.config.parity.into(), absent)
     }
 
     /// The number of members that must hold an object without an intact copy before it counts as
@@ -239,7 +245,8 @@ impl Store {
     ) -> Result<RoomObjects<T>> {
         let (sound, few) = (BTreeMap::new(), BTreeMap::new());
         let (unsound, strays, doubtful) = (Vec::new(), Vec::new(), Vec::new());
-        let mut found = RoomObjects { sound, few, unsound, strays, doubtful };
+        let vanished = BTreeSet::new();
+        let mut found = RoomObjects { sound, few, unsound, strays, doubtful, vanished };
         let needed = match belief {
             Belief::One => 1,
             Belief::Agreed if self.voucher.is_some() => 1,
@@ -274,7 +281,7 @@ impl Store {
                     let what = "the members do not agree on the content of this object";
                     found.unsound.push((name, Error::new(Kind::Corrupt, what)));
                 }
-                ObjectCopies { best: None, worst: None, .. } => {}
+                ObjectCopies { best: None, worst: None, .. } => drop(found.vanished.insert(id)),
             }
         }
         Ok(found)

@@ -1,9 +1,11 @@
 //! Members that too few labels name, as a change of the table that was cut off leaves them.
 //!
 //! A process that opens the store finds the newest table through any label that has it. If the members
-//! with those labels are lost, no label leads to the new member, and the extents on it are lost, too. So it takes nothing until more labels name it than parity replaces
-//! members, or the labels of all other members that are present; unless too few others have room.
-//! Verbs that write packs write the missing labels first.
+//! with those labels are lost, no label leads to the new member, and the extents on it are lost, too.
+//! So it takes nothing until more labels name it than parity replaces members, or the labels of all
+//! other members that are present; unless too few others have room. Until then it does not count
+//! among the members that vote on small objects. Verbs that write packs write the missing labels
+//! first.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +45,7 @@ impl Unannounced {
         self.0.lock().is_empty()
     }
 
-    fn has(&self, number: usize) -> bool {
+    pub fn has(&self, number: usize) -> bool {
         self.0.lock().contains(&number)
     }
 

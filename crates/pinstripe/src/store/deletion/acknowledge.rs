@@ -36,14 +36,17 @@ impl Acknowledger {
         // A condemnation of a gc with newer keys could not be read.
         store.refuse_older_keys()?;
         for (id, case) in super::load(store, Quorum::Backup)?.said_by_any() {
-            let lists = case.condemned.iter().chain(&case.reaping);
+            // The index may have listed packs that were deleted before this look.
+            let lists = case.condemned.iter().chain(&case.reaping).chain(&case.tombstone);
             for lists in lists.filter(|_| !self.given.contains_key(&id)) {
                 index.set_condemned(&lists.packs, true);
             }
             // After the tombstone no collector waits for an answer any more.
-            let Some(condemned) = case.condemned.filter(|_| case.tombstone.is_none()) else {
+            if case.tombstone.is_some() {
+                self.given.entry(id).or_insert((Vec::new(), true));
                 continue;
-            };
+            }
+            let Some(condemned) = case.condemned else { continue };
             // Collected once, after the flags: a put that failed is repeated with the same content.
             let answer = || (index.relied_on(&condemned.packs), false);
             let (packs, is_given) = self.given.entry(id).or_insert_with(answer);

@@ -4,7 +4,8 @@
 //! collector                                     writer (backup)
 //! read marks, sessions, snapshots -> roots      put session
 //! mark what they need; choose packs             read marks: parent must not be forgotten
-//! put CONDEMNED                                 read condemned: those packs are unknown
+//! put CONDEMNED                                 load index, then read steps: the packs that they
+//!                                                  name are unknown, also those of a TOMBSTONE
 //! every session there is: ended, dead or ACK    now and then: flag what is condemned as unknown,
 //! read again what is needed -> what is left        then put ACK with what was used before
 //! put REAPING; sessions, marks, CONDEMNED again put snapshot; remove session
@@ -228,8 +229,27 @@ fn readable(store: &Store, quorum: Quorum) -> Result<Cases> {
     found(store, quorum).map(|found| cases(found.sound, found.few))
 }
 
+/// Times that the room is read while steps that it lists are removed meanwhile.
+const LOOKS_MAX: usize = 8;
+
+/// Reads the room until no step is removed between the list and the read: the collector that removes
+/// one has put a later step before, which the list may lack. A name that is listed again and is on no
+/// member is no step.
 fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<GcObject>> {
-    store.objects(Room::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes))
+    let look = || {
+        store.objects(Room::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes))
+    };
+    let (mut found, mut missed) = (look()?, BTreeSet::new());
+    for _ in 1..LOOKS_MAX {
+        if found.vanished.is_subset(&missed) {
+            break;
+        }
+        missed.append(&mut found.vanished);
+        // Prefetched answers are older than the step that was just missed.
+        store.foresee(&[]);
+        found = look()?;
+    }
+    Ok(found)
 }
 
 fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>) -> Cases {

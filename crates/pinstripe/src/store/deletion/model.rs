@@ -32,6 +32,8 @@ enum Flaw {
     AnswerFirst,
     /// A writer does not read the condemned objects when it begins.
     LateReader,
+    /// A writer does not flag what was deleted since it loaded the index.
+    NoTombstones,
     /// A writer does not check whether its parent is forgotten.
     AnyParent,
     /// Condemnations of others do not count.
@@ -273,6 +275,7 @@ fn a_writer_beside_a_gc() {
     assert_needed(&world, Flaw::NoWait);
     assert_needed(&world, Flaw::AnswerFirst);
     assert_needed(&world, Flaw::LateReader);
+    assert_needed(&world, Flaw::NoTombstones);
     assert_needed(&world, Flaw::NoSecondReading);
 }
 

@@ -557,3 +557,57 @@ fn a_dead_member_is_replaced_after_an_interrupted_upgrade() {
     ];
     holds(6104302, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
 }
+
+/// A check knew two members of a mirror. One was replaced meanwhile, and the other one failed: the
+/// error was that of the member that failed, and the check did not look for the new member.
+#[test]
+fn a_check_finds_what_moved_away_while_the_other_member_fails() {
+    let acts = [
+        act(Verb::ReplaceDead, 2364961849155014778, 0),
+        act(Verb::Check, 2840360701850079329, 0),
+    ];
+    let fails = Trouble::Fails { member: 6, after: 133 };
+    let scene = Scene { killed: 1, ..scene(fails, &acts) };
+    holds(6401156, shape(2, 1, false), vec![scene]);
+}
+
+/// A backup loaded the index before a gc deleted packs, and read the steps of deletion when only the
+/// tombstone was left: it relied on a chunk in a deleted pack.
+#[test]
+fn a_backup_relies_on_nothing_that_was_deleted_while_it_began() {
+    let (room, junk) = (Room::Gc, Junk::Empty);
+    let junk = Trouble::Junk { member: 4, is_on_all: false, room, junk, at: 0 };
+    let acts = [
+        act(Verb::Gc, 3310432650759694542, 0),
+        act(Verb::Backup, 8060582811385229276, 0),
+    ];
+    let scenes = vec![
+        scene(junk, &acts),
+        scene(Trouble::Nothing, &[act(Verb::Gc, 7795375465449686722, 0)]),
+    ];
+    holds(6401342, shape(2, 1, true), scenes);
+}
+
+/// A replacement was cut off after the label of the new member, and the store was opened through the
+/// new member: a mark on all other members had too few votes.
+#[test]
+fn a_new_member_that_no_label_names_lowers_no_mark() {
+    let seed = 13327373271518808297;
+    let dies = Trouble::DiesBesideRot { member: 5, rotten: 2, seed };
+    let cut = Cut { after: 1, room: Some(Room::Forgotten) };
+    let end = End::PowerCut(cut, 11549397094647324954);
+    let replace = act(Verb::ReplaceDead, 3267417184706392473, 0);
+    holds(6404994, shape(2, 1, false), vec![Scene { end, ..scene(dies, &[replace]) }]);
+}
+
+/// A rotation did not get its ring onto a full member. A later `key add` removed the earlier keys
+/// from it, and nothing on it could be opened.
+#[test]
+fn a_full_member_keeps_the_keys_that_it_has() {
+    let full = Trouble::Full { member: 5, bytes: 570 };
+    let scenes = vec![
+        scene(full, &[act(Verb::KeyRotate, 2233542238098715584, 0)]),
+        scene(Trouble::Nothing, &[act(Verb::KeyAdd, 11525384317551747929, 0)]),
+    ];
+    holds(6514956, shape(2, 1, true), scenes);
+}

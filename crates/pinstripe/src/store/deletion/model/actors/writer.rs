@@ -29,8 +29,8 @@ pub struct Writer {
 enum WriterAt {
     Begin,
     ReadMarks,
-    ReadCases,
     LoadIndex,
+    ReadCases,
     Find,
     Found(SetId),
     Store,
@@ -78,7 +78,7 @@ impl Writer {
         }
         let watches = !matches!(
             self.at,
-            WriterAt::Begin | WriterAt::ReadMarks | WriterAt::ReadCases | WriterAt::LoadIndex
+            WriterAt::Begin | WriterAt::ReadMarks | WriterAt::LoadIndex | WriterAt::ReadCases
         );
         if watches && !self.is_deaf {
             next.extend(self.watch(world));
@@ -102,17 +102,19 @@ impl Writer {
                     self.parent = None;
                     WriterAt::Begin
                 } else {
-                    WriterAt::ReadCases
+                    WriterAt::LoadIndex
                 }
-            }
-            WriterAt::ReadCases => {
-                if world.flaw != Flaw::LateReader {
-                    self.condemned = world.cases.condemned(None).into_iter().collect();
-                }
-                WriterAt::LoadIndex
             }
             WriterAt::LoadIndex => {
                 self.index = world.packs.clone();
+                WriterAt::ReadCases
+            }
+            WriterAt::ReadCases => {
+                self.condemned = match world.flaw {
+                    Flaw::LateReader => BTreeSet::new(),
+                    Flaw::NoTombstones => world.cases.condemned(None).into_iter().collect(),
+                    _ => world.cases.lost_to_others(None).into_iter().collect(),
+                };
                 // The chunk is in the parent: it is reused and never looked up.
                 if self.parent.is_some() { WriterAt::Commit } else { WriterAt::Find }
             }
