@@ -182,8 +182,7 @@ fn confirm_members(store: &Store) -> Result<()> {
     store.confirm_table()
 }
 
-/// Puts marks until one says what is wanted. A generation may be in use already: by another process
-/// that puts the same mark, or by the void of a session that was ended from outside.
+/// Puts marks until one says what is wanted. A generation may be in use already ([`is_taken`]).
 fn mark(
     store: &Store,
     marks: &forgotten::Marks,
@@ -195,12 +194,19 @@ fn mark(
         return Ok(());
     }
     while let Err(error) = forgotten::put(store, &mark) {
-        if error.kind() != Kind::Exists {
+        if !is_taken(&error) {
             return Err(error);
         }
         mark.generation = mark.generation.saturating_add(2);
     }
     Ok(())
+}
+
+/// Whether the name of a mark is in use: by the void of a session that was ended from outside, or on
+/// too many members by objects that count for nothing, as a mark of format version 1 that was put
+/// during an upgrade.
+fn is_taken(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Exists | Kind::Corrupt)
 }
 
 /// Brings a forgotten snapshot back.
@@ -228,8 +234,7 @@ pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot
         }
         session.end()?;
         match put {
-            // This session or an earlier one was ended from outside, and a void took the name.
-            Err(error) if error.kind() == Kind::Exists => {
+            Err(error) if is_taken(&error) => {
                 next.generation = next.generation.saturating_add(2);
             }
             put => {

@@ -141,7 +141,8 @@ pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> M
 /// Puts a mark.
 ///
 /// # Errors
-/// [`Kind::Exists`] when its session was ended from outside; the errors of the members.
+/// [`Kind::Exists`] when its session was ended from outside; [`Kind::Corrupt`] when too many members
+/// have something else under its name; the errors of the members.
 pub fn put(store: &Store, mark: &Mark) -> Result<()> {
     store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Quorum::Backup)
 }

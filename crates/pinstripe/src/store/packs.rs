@@ -128,9 +128,7 @@ impl<'a> PackReader<'a> {
         match self.fetch_once(set, offset, bytes, sealed.as_deref_mut()) {
             // Extents may have moved to other members since the set was opened. Or the trailer that
             // was used to open it differs from that of the others.
-            Err(error)
-                if newcomers::may_have_moved(&error) || error.kind() == Kind::Corrupt =>
-            {
+            Err(error) if newcomers::may_have_moved(&error) || error.kind() == Kind::Corrupt => {
                 if newcomers::may_have_moved(&error) {
                     self.store.meet_newcomers()?;
                 }

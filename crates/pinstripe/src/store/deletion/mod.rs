@@ -232,13 +232,12 @@ fn readable(store: &Store, quorum: Quorum) -> Result<Cases> {
 /// Times that the room is read while steps that it lists are removed meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// Reads the room until no step is removed between the list and the read: the collector that removes
-/// one has put a later step before, which the list may lack. A name that is listed again and is on no
-/// member is no step.
+/// Reads the room until no step is removed between the list and the read: before a collector removes
+/// a step it puts a later one, which the list may lack. A malicious member can list names of objects
+/// that do not exist, so a name is missed once.
 fn found(store: &Store, quorum: Quorum) -> Result<RoomObjects<GcObject>> {
-    let look = || {
-        store.objects(Room::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes))
-    };
+    let look =
+        || store.objects(Room::Gc, quorum, Belief::Agreed, |name, bytes| read(store, name, bytes));
     let (mut found, mut missed) = (look()?, BTreeSet::new());
     for _ in 1..LOOKS_MAX {
         if found.vanished.is_subset(&missed) {

@@ -562,10 +562,8 @@ fn a_dead_member_is_replaced_after_an_interrupted_upgrade() {
 /// error was that of the member that failed, and the check did not look for the new member.
 #[test]
 fn a_check_finds_what_moved_away_while_the_other_member_fails() {
-    let acts = [
-        act(Verb::ReplaceDead, 2364961849155014778, 0),
-        act(Verb::Check, 2840360701850079329, 0),
-    ];
+    let acts =
+        [act(Verb::ReplaceDead, 2364961849155014778, 0), act(Verb::Check, 2840360701850079329, 0)];
     let fails = Trouble::Fails { member: 6, after: 133 };
     let scene = Scene { killed: 1, ..scene(fails, &acts) };
     holds(6401156, shape(2, 1, false), vec![scene]);
@@ -577,14 +575,9 @@ fn a_check_finds_what_moved_away_while_the_other_member_fails() {
 fn a_backup_relies_on_nothing_that_was_deleted_while_it_began() {
     let (room, junk) = (Room::Gc, Junk::Empty);
     let junk = Trouble::Junk { member: 4, is_on_all: false, room, junk, at: 0 };
-    let acts = [
-        act(Verb::Gc, 3310432650759694542, 0),
-        act(Verb::Backup, 8060582811385229276, 0),
-    ];
-    let scenes = vec![
-        scene(junk, &acts),
-        scene(Trouble::Nothing, &[act(Verb::Gc, 7795375465449686722, 0)]),
-    ];
+    let acts = [act(Verb::Gc, 3310432650759694542, 0), act(Verb::Backup, 8060582811385229276, 0)];
+    let scenes =
+        vec![scene(junk, &acts), scene(Trouble::Nothing, &[act(Verb::Gc, 7795375465449686722, 0)])];
     holds(6401342, shape(2, 1, true), scenes);
 }
 
@@ -610,4 +603,25 @@ fn a_full_member_keeps_the_keys_that_it_has() {
         scene(Trouble::Nothing, &[act(Verb::KeyAdd, 11525384317551747929, 0)]),
     ];
     holds(6514956, shape(2, 1, true), scenes);
+}
+
+/// A mark of format 1 that was put during an upgrade stayed under the name of the next mark, and no
+/// process could forget the snapshot any more.
+#[test]
+fn a_mark_that_an_upgrade_left_behind_blocks_no_forget() {
+    let scenes = vec![
+        scene(Trouble::Nothing, &[act(Verb::KeyAdd, 14480346718578853801, 0)]),
+        Scene {
+            killed: 1,
+            ..scene(
+                Trouble::Nothing,
+                &[
+                    act(Verb::ForgetByRule, 14657005910376600745, 0),
+                    act(Verb::Upgrade, 16139665526109024284, 0),
+                ],
+            )
+        },
+        scene(Trouble::Nothing, &[act(Verb::ForgetByRule, 12683475329564553360, 0)]),
+    ];
+    holds(7001299, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
 }
