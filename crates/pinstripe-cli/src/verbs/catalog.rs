@@ -37,7 +37,7 @@ pub struct CatalogArgs {
 enum CatalogVerb {
     /// Discard the catalog and rebuild it from the snapshots
     Rebuild,
-    /// Show where it is, what it holds, and whether it is up to date
+    /// Show where the catalog is, what it contains, and whether it is up to date
     Status,
 }
 

@@ -15,7 +15,7 @@ use crate::run::unlock::CHECKS_SKIPPED;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Check that the store is complete, and report what is not
+/// Check that the store is complete, and report what is missing or damaged
 ///
 /// Without options, the small objects of every member and both ends of every extent are read.
 /// Damage that parity or another copy can repair is a warning and gives exit code 10. Losses are
@@ -32,10 +32,11 @@ pub struct CheckArgs {
 
     /// Accept the present state of the store as the newest, although this host has seen a later one
     ///
-    /// A host remembers the newest snapshot and the newest table of members that it has seen. If
-    /// the store lacks that snapshot, although this host did not forget it and no later snapshot
-    /// shows that it was removed properly, the store was reset to an earlier state. A store that
-    /// was reset is a loss (exit code 3) until the snapshot is back or this option is given.
+    /// A host remembers the newest snapshot and the newest table of members that it has seen. A
+    /// store that lacks the newest snapshot seen was reset to an earlier state, unless this host
+    /// forgot the snapshot, or a later snapshot shows that it was removed properly. 'check' reports
+    /// a store that was reset as a loss (exit code 3), until the missing snapshot is back or
+    /// --accept-older is given.
     #[arg(long)]
     accept_older: bool,
 }

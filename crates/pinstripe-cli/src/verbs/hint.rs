@@ -13,9 +13,10 @@ use crate::run::{Ending, Run};
 
 /// Tell 'mount' or 'overlay' how a file will be read
 ///
-/// Read-ahead detects a fixed stride by itself within three reads. A hint saves these reads, and
-/// also helps if there is no stride. Sizes are in bytes, or with K, M, G or T. A wrong hint only
-/// costs memory for a short time. Programs can send hints by an ioctl: see doc/read-back.md.
+/// Read-ahead detects a fixed stride by itself within three reads. With a hint, read-ahead starts
+/// at the first read, and also works for reads without a fixed stride. Sizes are in bytes, or have
+/// a unit: K, M, G or T. A wrong hint only costs memory for a short time. Programs can send hints
+/// by an ioctl: see doc/read-back.md.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Hints:
@@ -30,11 +31,11 @@ Examples:
   pinstripe hint /mnt/fast/disk.img stride 4M -68M 1T
   pinstripe hint /mnt/backups/latest/db.sqlite will-need 0 1M 4G 1M")]
 pub struct HintArgs {
-    /// A file of a mount or an overlay
+    /// A file below a mountpoint of 'pinstripe mount' or 'pinstripe overlay'
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 
-    /// The hint, as listed below
+    /// One of the hints that 'pinstripe hint --help' lists
     #[arg(value_name = "HINT", required = true, allow_hyphen_values = true, num_args = 1..)]
     hint: Vec<String>,
 }
