@@ -20,10 +20,10 @@ use crate::run::{Ending, Run};
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Hints:
-  sequential [OFFSET]               sequential reads, from OFFSET on
-  stride LENGTH DISTANCE [OFFSET]   records whose starts are DISTANCE apart; -DISTANCE: backwards
-  will-need OFFSET LENGTH ...       these ranges, prefetched at once as far as memory allows
-  random                            no pattern: prefetch nothing
+  sequential [OFFSET]               reads are sequential, from OFFSET on
+  stride LENGTH DISTANCE [OFFSET]   reads of LENGTH bytes, DISTANCE apart; backwards: -DISTANCE
+  will-need OFFSET LENGTH ...       prefetch these ranges at once, as far as memory allows
+  random                            reads have no pattern: prefetch nothing
   dont-need                         discard prefetched data
 
 Examples:

@@ -30,7 +30,7 @@ Examples:
   pinstripe repair
   pinstripe repair --store /mnt/a/store")]
 pub struct RepairArgs {
-    /// An earlier name of 'pinstripe member replace N'
+    /// The old form of 'pinstripe member replace N'
     #[arg(long, value_name = "N", requires = "to", hide = true)]
     member: Option<usize>,
 
@@ -43,8 +43,8 @@ pub struct RepairArgs {
     #[arg(long, requires = "to", hide = true)]
     same_disk: bool,
 
-    /// Wait for another process that changes members, moves data or repairs, without limit or at
-    /// most this long, as in 10m
+    /// If another process changes members, moves data or repairs, wait for its end: without limit,
+    /// or at most this long, as in 10m
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,

@@ -70,7 +70,7 @@ pub struct ArrayCreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
     stripe_size: Granule,
 
-    /// Overwrite any data on the devices, and replace an array that is registered under this name
+    /// Overwrite any data on the devices, and drop another array that is registered under this name
     #[arg(long)]
     force: bool,
 
