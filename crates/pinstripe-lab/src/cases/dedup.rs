@@ -161,8 +161,7 @@ impl Plan for Dedup {
             let tree = |tree: &PathBuf| Parameter::new("tree", tree.to_string_lossy());
             VariantSpec {
                 group: name.clone(),
-                about: "counts the bytes that content-defined chunks of about 64 KiB \
-                        save".to_owned(),
+                about: "bytes saved by content-defined chunks of about 64 KiB".to_owned(),
                 parameters: trees.iter().map(tree).collect(),
                 metric: Metric {
                     name: "saved by chunks of 64 KiB".to_owned(),

@@ -81,7 +81,10 @@ const OPTIONS: &[CaseOption] = &[
         about: "Size of 'one', and of both files of 'two' together",
         more: "",
     },
-    CaseOption { about: "Bytes of each request, and of each strip of 'two'", ..shared::RECORD_SIZE },
+    CaseOption {
+        about: "Bytes of each request, and of each strip of 'two'",
+        ..shared::RECORD_SIZE
+    },
     CaseOption {
         about: "Maximum seconds of a run; a run also ends when all records were accessed once",
         ..shared::RUN_TIME
