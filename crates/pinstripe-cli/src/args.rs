@@ -29,11 +29,11 @@ pub struct Common {
     /// The store: any one of its members (a directory or s3://BUCKET/PREFIX), or a name from the
     /// config file
     ///
-    /// pinstripe finds the other members of the store through the named one. --store may be given
-    /// several times: each directory is tried until one opens the store, then the members that this
-    /// host remembers. A word without a slash is the name of a store if the config file defines it.
-    /// Default: the environment variable PINSTRIPE_STORE (directories separated by ':'), then
-    /// 'default-store' in the config file, then $XDG_DATA_HOME/pinstripe/store or
+    /// pinstripe finds the other members of the store through the named one. The option --store may
+    /// be given several times: each directory is tried until one opens the store, then the members
+    /// that this host remembers. A word without a slash is the name of a store if the config file
+    /// defines it. Default: the environment variable PINSTRIPE_STORE (directories separated by
+    /// ':'), then 'default-store' in the config file, then $XDG_DATA_HOME/pinstripe/store or
     /// ~/.local/share/pinstripe/store.
     #[arg(long, global = true, value_name = "DIR|NAME", value_hint = clap::ValueHint::DirPath)]
     pub store: Vec<PathBuf>,
@@ -43,7 +43,8 @@ pub struct Common {
     /// Without this option, a store that is not encrypted is refused (exit code 19) if a password
     /// or key file is given for it, or if this host has opened the same store encrypted, or another
     /// encrypted store in the same place. An attacker who can write to the members could have put a
-    /// plain store there, to read the next backup. This host remembers that the store was accepted.
+    /// plain store there, to read the next backup. With this option, this host remembers that the
+    /// plain store was accepted.
     #[arg(long, global = true, hide_short_help = true)]
     pub i_know_it_is_plain: bool,
 
@@ -65,7 +66,7 @@ pub struct Common {
     #[command(flatten)]
     pub buckets: crate::bucket_args::BucketArgs,
 
-    /// Where the key of an encrypted store is.
+    /// Options for the key of an encrypted store.
     #[command(flatten)]
     pub key: CredentialArgs,
 
@@ -116,13 +117,13 @@ pub struct Common {
 
     /// Make members fail on purpose, to test a set-up
     ///
-    /// PLAN is a list of key=value pairs separated by commas. The keys are op, member, room, after,
-    /// times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE, lost=yes,
-    /// flip=BITS, short=SIZE or hang=yes. For members of a store, the value of op is create,
-    /// append, seal, put, read, len, list, delete, sync or any. For devices, as in split, join and
-    /// array, the value of op is read, write, len, set_len, sync, discard or any. The value of room
-    /// is packs, index, snapshots, keys or label. To plan several faults, separate them by ';' in
-    /// one PLAN, or give --fault several times. Example: --fault
+    /// PLAN is a list of key=value pairs separated by commas. The keys of a PLAN are op, member,
+    /// room, after, times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE,
+    /// lost=yes, flip=BITS, short=SIZE or hang=yes. For members of a store, the value of op is
+    /// create, append, seal, put, read, len, list, delete, sync or any. For devices, as in split,
+    /// join and array, the value of op is read, write, len, set_len, sync, discard or any. The
+    /// value of room is packs, index, snapshots, keys or label. To plan several faults, separate
+    /// them by ';' in one PLAN, or give --fault several times. Example: --fault
     /// op=append,member=1,after=10,error=EIO
     #[arg(long = "fault", global = true, value_name = "PLAN", value_parser = plan,
           hide_short_help = true)]

@@ -22,8 +22,8 @@ const NAME: &str = "vmcore";
 ///
 /// Mounts a file system with one read-only file, vmcore, which takes no space. The bytes of vmcore
 /// are generated when they are read, and are the same for the same options. Runs until the file
-/// system is unmounted or the command is interrupted. 'pinstripe split' reads the same bytes
-/// without a file system as fake:SIZE.
+/// system is unmounted or the command is interrupted. 'pinstripe split fake:SIZE' reads the same
+/// bytes without a file system.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

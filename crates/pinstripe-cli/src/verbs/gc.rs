@@ -27,8 +27,9 @@ use crate::system;
 /// A running backup answers gc within seconds. If a backup does not answer, gc deletes nothing and
 /// reports which backup it is. Every running backup sends a heartbeat every 5 minutes. If gc on
 /// this host sees no heartbeat of a session for the time --dead-after, it assumes that the
-/// session's machine is dead, and ends the session. If the machine is in fact running, its backup
-/// fails, and no stored data is lost. The option --fence ends a session at once.
+/// session's machine is dead, and ends the session. If a machine that was assumed dead is in fact
+/// running, its backup fails, and no stored data is lost. The option --fence ends a session at
+/// once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,7 +56,7 @@ pub struct GcArgs {
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = duration)]
     dead_after: Time,
 
-    /// End the session whose id is or begins with ID; its writer must certainly be dead
+    /// End the session whose id is or begins with ID; use this only if its writer is certainly dead
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
     fence: Option<String>,
 }

@@ -19,7 +19,7 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Add, remove and list the passwords and key files that open the store, or change its keys
+/// Add, remove and list the passwords and key files that open the store, or change the store's keys
 ///
 /// An encrypted store has one or more key slots, each opened by one password or key file.
 #[derive(clap::Args)]
@@ -43,9 +43,9 @@ enum KeyVerb {
     Add(NewKeyArgs),
     /// Remove a key slot
     ///
-    /// A person who knew the slot's password may have kept the keys of the store. To protect later
-    /// backups from a person who knew a removed password, use 'key rotate'. The last key slot
-    /// cannot be removed.
+    /// A person who knew the password of a removed slot may have kept the keys of the store. To
+    /// protect later backups from a person who knew a removed password, use 'key rotate'. The last
+    /// key slot cannot be removed.
     Remove {
         /// Label of the key slot, or the beginning of its id
         #[arg(value_name = "SLOT")]
@@ -77,7 +77,7 @@ struct NewKeyArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     new_key_file: Option<PathBuf>,
 
-    /// Label of the slot
+    /// Label of the new key slot
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 

@@ -22,8 +22,8 @@ use crate::time;
 
 /// Add, remove, replace and merge members of the store, or rebalance them
 ///
-/// The store stays usable meanwhile: backup, restore and check may run. An interrupted command
-/// continues where it stopped when it is run again.
+/// While members are changed, the store stays usable: backup, restore and check may run. An
+/// interrupted command continues where it stopped when it is run again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -50,7 +50,7 @@ enum MemberVerb {
     /// New packs use the new member at once. Stored data is moved to the new member only by 'member
     /// rebalance'. Adding a member that is being removed cancels the removal.
     Add {
-        /// The directory, or s3://BUCKET/PREFIX
+        /// The new member: a directory, or s3://BUCKET/PREFIX
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
@@ -62,10 +62,10 @@ enum MemberVerb {
         #[command(flatten)]
         new_buckets: crate::bucket_args::NewBucketArgs,
     },
-    /// Move all data of a member to the others, and remove it
+    /// Move all data of a member to the other members, and remove the member
     ///
-    /// Each part of a pack is moved to a member that has no other part of the same pack. If there
-    /// is no such member, nothing is moved: add a member first.
+    /// Each part of a pack is moved to a member that has no other part of the same pack. If no
+    /// member is possible for a part of a pack, nothing is moved: add a member first.
     Remove {
         /// Number of the member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]

@@ -31,10 +31,10 @@ const FETCHERS: usize = 16;
 /// Show all snapshots as a read-only directory
 ///
 /// The mountpoint contains hosts/HOST/TIME (the snapshots) and links to them: ids/ID, tags/TAG/TIME
-/// and latest. In the directory versions/, PATH/NAME@TIME is a version of a file; versions/ uses
-/// the catalog, which is created at the first access. New snapshots appear automatically. The
-/// command returns when the mount is ready. The mount lasts until 'umount' or 'fusermount3 -u' ends
-/// it.
+/// and latest. The directory versions/ contains every version of every file as PATH/NAME@TIME. It
+/// uses the catalog, a file outside the store, which is created at the first access to versions/.
+/// New snapshots appear automatically. The command returns when the mount is ready. The mount lasts
+/// until 'umount' or 'fusermount3 -u' ends it.
 ///
 /// Missing or damaged data is rebuilt from parity. If data cannot be rebuilt, reading it fails with
 /// an input/output error. A member that does not answer within --timeout counts as missing. To get
@@ -58,7 +58,8 @@ pub struct MountArgs {
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
     mountpoint: Option<PathBuf>,
 
-    /// How long a member may take to answer, as in 30s or 2m [default: that of --member-timeout]
+    /// How long a member may take to answer, as in 30s or 2m [default: the time of
+    /// --member-timeout]
     ///
     /// A member that takes longer counts as missing until it answers. If more members are missing
     /// than parity replaces, reads that need them fail with an input/output error.

@@ -34,13 +34,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 ///
 /// The source is a slow mounted directory (CephFS, NFS, sshfs, a spinning disk) or a bucket prefix,
 /// whose objects appear as files. Data of sequential and strided reads, forwards or backwards, is
-/// prefetched with many concurrent requests, in at most --memory. The mount is read-only.
+/// prefetched with many concurrent requests, within the memory of --memory. The mount is read-only.
 ///
 /// An open file shows the content that it had when it was opened. If an open file changes in the
-/// source, reads of it fail with ESTALE; after it is opened again, it shows the new content.
-/// Changes of files are detected by size, mtime, ctime and inode, changes of objects in a bucket by
-/// size, ETag and time. A request that the source does not answer within --timeout fails with an
-/// input/output error.
+/// source, reads of the file fail with ESTALE; opening the file again shows the new content.
+/// Changes of files are detected by size, mtime, ctime and inode; changes of objects in a bucket
+/// are detected by size, ETag and time. A request that the source does not answer within --timeout
+/// fails with an input/output error.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\

@@ -21,9 +21,9 @@ use crate::time;
 
 /// Repair damage
 ///
-/// Every strip is read and verified. A damaged extent is rebuilt under a new name, and replaces the
-/// old one only when it is durable. To rebuild an absent member on another disk, run 'pinstripe
-/// member replace'.
+/// Every strip is read and verified. A damaged extent is rebuilt under a new name; the new extent
+/// replaces the damaged one only when it is durable. To rebuild an absent member on another disk,
+/// run 'pinstripe member replace'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

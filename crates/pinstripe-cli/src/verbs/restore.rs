@@ -29,7 +29,7 @@ use crate::users;
 ///
 /// With --in-place, DIR may already hold a tree; without --to, everything is restored to its
 /// original place. An existing file with the size and modification time that the snapshot records
-/// is left as it is; of any other existing file, only the parts that differ are fetched. Each
+/// is left as it is; for any other existing file, only the parts that differ are fetched. Each
 /// changed file is written under a temporary name, and renamed when it is complete and durable: a
 /// kill or power cut leaves either the old file or the new one.
 ///

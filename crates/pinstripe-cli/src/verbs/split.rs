@@ -49,7 +49,7 @@ pub struct SplitArgs {
     #[arg(value_name = "SOURCE")]
     source: OsString,
 
-    /// Files, block devices, directories to put a file in, or s3://BUCKET/PREFIX
+    /// Files, block devices, directories in which a file is created, or s3://BUCKET/PREFIX
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::AnyPath)]
     outputs: Vec<PathBuf>,
 
@@ -86,7 +86,8 @@ pub struct SplitArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     depth: u64,
 
-    /// How the source is distributed over the outputs [default: stripes with parity, queue without]
+    /// How the source is distributed over the outputs [default: stripes with parity, queue without
+    /// parity]
     ///
     /// With stripes, the source is striped over all outputs in turn; with queue, each block goes to
     /// any output that is free; with ranges, each output gets one contiguous range. With ranges and

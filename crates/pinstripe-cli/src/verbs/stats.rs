@@ -19,8 +19,8 @@ use crate::table::{self, Side};
 /// chunks are stored only once. Without --read-data, only lists of chunks are read, and no file
 /// content. With --read-data, all content is read once, and the second table also shows what blocks
 /// of fixed length and content-defined chunks of other lengths would save. 'pinstripe analyze'
-/// shows the same for files that are not backed up. In large stores, the amount of distinct content
-/// is estimated from a sample; estimated numbers are marked with '~'.
+/// shows what dedup would save on files that are not backed up. In large stores, the amount of
+/// distinct content is estimated from a sample; estimated numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -19,7 +19,7 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "catalog",
-    about: "Measure how many rows of a backup's catalogue one writer, or 37 at once, write per \
+    about: "Write the catalogue of a backup by 1 and by 37 writers, and measure the rows per \
             second",
     help: "\
 Generates in memory the catalogue of fifteen machines with 37 file systems in total, with realistic names, \
@@ -64,7 +64,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("1,37"),
         about: "Concurrent writers, 37 at most",
-        more: "The first value is the baseline, with which the others are compared.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "no-view",

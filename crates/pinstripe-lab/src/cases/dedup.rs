@@ -48,8 +48,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "DIR",
         form: ValueForm::Paths,
         default: None,
-        about: "A tree to read; several are measured separately and together [default: each --dir \
-                separately]",
+        about: "A tree to read; several trees are measured separately and together [default: each \
+                --dir separately]",
         more: "Give --tree once for each tree.",
     },
     CaseOption {

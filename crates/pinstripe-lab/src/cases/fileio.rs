@@ -22,9 +22,9 @@ Files are created in a directory of their own and accessed in these modes:
   rndrd    read blocks at random offsets
   rndwr    write blocks at random offsets
   rndrw    read and write blocks at random offsets (3 reads for 2 writes)
-The rate is the number of bytes transferred, divided by the time until they were durable. This time includes \
-the sync at the end, which is also shown separately. With several --dir, the first one is the baseline of \
-each mode.
+The rate is the number of bytes transferred, divided by the time until they were durable; this time includes \
+the sync at the end, which is also shown separately. If --dir is given several times, the first directory is \
+the baseline of each mode.
 
 --compat sysbench does what sysbench does by default: after each 100 requests it calls fsync on every file, \
 written or not, one after the other (128 calls with 128 files), and once more at the end. With --compat \

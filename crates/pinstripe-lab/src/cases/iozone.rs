@@ -12,7 +12,7 @@ use crate::run::Plan;
 /// The case.
 pub static CASE: Case = Case {
     name: "iozone",
-    about: "Access a file in many ways, by the twelve tests of iozone",
+    about: "Run the twelve tests of iozone, which access a file in different ways",
     help: "\
 A file is accessed in each of these ways, with as many requests as it has records:
   write, rewrite          write from the first record to the last: a new file, and an existing one

@@ -39,7 +39,7 @@ pub const POLICIES: CaseOption = CaseOption {
     form: ValueForm::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
     about: "Write policies: buffered, dsync, sync, direct, direct+dsync, uncached",
-    more: "The first value is the baseline, with which the others are compared.",
+    more: "The first value is the baseline, with which the other values are compared.",
 };
 
 /// The engine that carries out requests.
@@ -121,8 +121,8 @@ pub(crate) const CACHE: CaseOption = CaseOption {
     form: ValueForm::OneOf(&["drop", "keep"]),
     default: Some("drop"),
     about: "Whether to drop or keep the page cache of the files before each run",
-    more: "Only the page cache of these files is dropped, by fadvise(2). Runs that are still \
-           served from the cache are marked 'page cache'.",
+    more: "Only the page cache of the measured files is dropped, by fadvise(2). Runs that are \
+           still served from the cache are marked 'page cache'.",
 };
 
 /// Whether the figure includes the time until bytes are durable.
@@ -152,10 +152,10 @@ pub(crate) const CROSS_CHECK: CaseOption = CaseOption {
     value: "PROGRAM",
     form: ValueForm::OneOf(&["fio"]),
     default: None,
-    about: "Let fio run the same tests, interleaved with the runs of pinstripe, and show both \
-            results",
-    more: "If fio is not installed, the check is skipped, and this is reported. --cross-check \
-           applies only to sequential and random reads and writes.",
+    about: "Also run the same tests with fio, interleaved with the runs of pinstripe, and show \
+            both results",
+    more: "If fio is not installed, the check is skipped, and this is reported. The option \
+           --cross-check applies only to sequential and random reads and writes.",
 };
 
 /// Directories or the device, and whether it is one.

@@ -31,9 +31,9 @@ pub static CASE: Case = Case {
     about: "Read every 17th record, and advise the kernel of the next 0 to 128 of these records",
     help: "\
 One program reads a record, skips the next 16, and so on, in 17 passes, until each record was read once. The \
-kernel's read-ahead does not recognize this pattern. With k records ahead, the program advises the kernel of \
-the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a hard disk, a \
-network or many disks, this means k concurrent requests instead of one at a time.
+kernel's read-ahead does not recognize the pattern of such reads. With k records ahead, the program advises \
+the kernel of the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a \
+hard disk, a network or many disks, this means k concurrent requests instead of one at a time.
 
 With --delay, each read of the file takes longer, as on a network; pinstripe itself then reads ahead, and \
 keeps k + 1 records in flight. With --engine ceph:POOL, pinstripe reads objects of a Ceph cluster through \

@@ -23,7 +23,7 @@ pub static CASE: Case = Case {
     help: "\
 Walks a complete tree and stats every entry (name, size, times), without reading file contents. Without \
 --tree, a tree is created: --directories directories, ten in each parent, with ten empty files each. After \
-the first walk all metadata is cached, so this measures the CPU, not the disk.
+the first walk, all metadata is cached, so later walks measure the CPU, not the disk.
 
 'walker' is the walker of pinstripe, with one thread and with its default number of threads; 'nftw' is that \
 of the C library. A walk ends with its last entry, without waiting for idle threads; a backup does not wait \
@@ -65,14 +65,14 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
         about: "Walkers: nftw, find, walker",
-        more: "The first value is the baseline, with which the others are compared.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "threads-each",
         value: "N,...",
         form: ValueForm::Counts,
         default: None,
-        about: "Threads of the walker [default: 1, and its own default]",
+        about: "Threads of the walker [default: 1, and the walker's own default]",
         more: "",
     },
 ];

@@ -70,7 +70,7 @@ pub struct ArrayCreateArgs {
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
     stripe_size: Granule,
 
-    /// Overwrite any data on the devices, and drop another array that is registered under this name
+    /// Overwrite any data on the devices, and remove another array of this name from the register
     #[arg(long)]
     force: bool,
 

@@ -18,10 +18,10 @@ use crate::run::{Ending, Run};
 /// the new size when they reconnect. Growing a mirror (level 1) adds one more copy, not space. An
 /// array of level 10 can grow only if its layout is near copies.
 ///
-/// --level changes the level in these cases, in which no data has to move: from 0 to 4 or 5, or
-/// from 4 or 5 to 6, with one more device, which is filled with parity; back again, so that the
-/// last member becomes a spare; and from 1 with two members to 5. An array that changed from level
-/// 1 to 5 can then grow.
+/// --level changes the level of an array in cases in which no data has to move. An array can change
+/// from level 0 to 4 or 5, and from 4 or 5 to 6; each change needs one more device, which is filled
+/// with parity. The reverse changes are also possible; the last member then becomes a spare. An
+/// array of level 1 with two members can change to level 5, and can then grow.
 ///
 /// After devices were replaced by larger ones, or got longer, --size max uses as much of each
 /// member as the smallest member has.

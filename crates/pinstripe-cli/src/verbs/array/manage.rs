@@ -52,7 +52,7 @@ pub struct ArrayManageArgs {
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     re_add: Vec<PathBuf>,
 
-    /// Copy a member to another device, which then takes its place
+    /// Copy a member to another device, which then replaces the member
     #[arg(long, value_name = "DEVICE", requires = "with", value_hint = ValueHint::FilePath)]
     replace: Option<PathBuf>,
 

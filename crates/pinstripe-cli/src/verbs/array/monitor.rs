@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The place of problems of the register. It has a blank, so it is not the name of an array.
 const REGISTER: &str = "the register";
 
-/// Watch arrays, and run a program, send mail or call a URL when something happens
+/// Watch arrays, and run a program, send mail or call a URL at each event
 ///
 /// Runs until interrupted, even if processes that serve the arrays end and start again meanwhile.
 /// Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray, FailedArray,

@@ -7,7 +7,7 @@ use super::register::register;
 use super::work::{self, FollowArgs};
 use crate::run::{Ending, Run};
 
-/// Read and verify all of an array, and repair it with --repair
+/// Read and verify all data of an array; with --repair, also repair damage
 ///
 /// Every block is checked against its checksum, and parity against the data. Without --repair,
 /// nothing is changed, and the exit code is 10 if something is wrong.

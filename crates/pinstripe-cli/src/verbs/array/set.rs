@@ -15,10 +15,11 @@ use crate::run::{Ending, Run};
 /// The knobs have the names that md uses in sysfs. The knob stripe_size is the unit of small
 /// writes: auto, or 4K to 1M. The knob stripe_cache_size is the number of bytes that may wait to be
 /// written. The knob rmw_level says when parity is updated by read-modify-write: 0 never, 1 if this
-/// reads less, 2 if this reads no more. The knobs sync_speed_min and sync_speed_max are KiB per
-/// second of each member, a number with a unit, or max. The knob write_deadline is the number of
-/// milliseconds that a write may wait for neighbouring writes. The knob sync_action is check,
-/// repair or idle. All other knobs are read-only.
+/// reads less than reconstruct-write, 2 if this reads no more. The knobs sync_speed_min and
+/// sync_speed_max limit the speed of each member: a number of KiB per second, a number with a unit,
+/// or max. The knob write_deadline is the number of milliseconds that a write may wait for
+/// neighbouring writes. The knob sync_action starts work (check or repair) or stops it (idle). All
+/// other knobs are read-only.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

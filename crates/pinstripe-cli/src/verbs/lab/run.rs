@@ -33,7 +33,8 @@ pub struct LabRunArgs {
 struct SharedOptions {
     /// Directories to measure; several are compared with the first [default: .]
     ///
-    /// Files are created in a new directory below each DIR, which is removed at the end.
+    /// Files are created in a new directory below each DIR, and this new directory is removed at
+    /// the end.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Vec<PathBuf>,
 
@@ -102,7 +103,7 @@ struct SharedOptions {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Measure on several other machines at once: the addresses at which 'lab agent' listens there
+    /// Measure on several machines at the same time, by agents ('lab agent') at these addresses
     ///
     /// Each run starts on all machines at the same time, after their clocks were compared. Paths in
     /// --dir and in the options of the case are paths on the agents' machines, relative to the
@@ -117,8 +118,8 @@ struct SharedOptions {
 
     /// Seconds without progress after which an agent is given up
     ///
-    /// An agent that sends nothing is given up after 15 seconds, or after SECONDS if that is
-    /// shorter.
+    /// An agent that sends nothing is given up after 15 seconds, or after the time of
+    /// --agent-timeout, if that is shorter.
     #[arg(long, value_name = "S", default_value = "300", value_parser = some_seconds)]
     agent_timeout: Duration,
 

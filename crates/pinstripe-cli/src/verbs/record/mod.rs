@@ -44,12 +44,12 @@ const COMMIT_EVERY: Duration = Duration::from_secs(1);
 
 /// Record many streams at once to plain disks, and report what is durable
 ///
-/// Each stream goes through a ring in memory into a file of its own. Unless --ring is given, the
-/// directory is measured first (20 s) to choose the size of the rings. Every second, the written
-/// data is made durable, then the journal is extended to cover that data, then the headers are
-/// updated. The durable lag is the age of the oldest sample that a power failure would lose. Frames
-/// that do not fit into a ring are replaced by silence of the same length, counted and marked, and
-/// the exit code is 3.
+/// Each stream goes through a ring buffer in memory to a file of its own. Unless --ring is given,
+/// the directory is measured first (20 s) to choose the size of the rings. Every second, the
+/// written data is made durable, then the journal is extended to cover that data, then the headers
+/// are updated. The durable lag is the age of the oldest sample that a power failure would lose.
+/// Frames that do not fit into a ring are replaced by silence of the same length, counted and
+/// marked, and the exit code is 3.
 ///
 /// After a crash, the files can be played as they are, up to the length in their headers;
 /// 'pinstripe recover' completes the files.
@@ -108,7 +108,7 @@ pub struct RecordArgs {
     /// Directory to record to; if --to is given several times, the streams are distributed over the
     /// directories
     ///
-    /// If a directory fails or becomes full, its streams continue in another one.
+    /// If a directory fails or becomes full, its streams continue in another directory.
     #[arg(long, value_name = "DIR", required = true, value_hint = clap::ValueHint::DirPath)]
     to: Vec<PathBuf>,
 
@@ -144,7 +144,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Open the inputs and show their levels, but start only on command
+    /// Open the inputs and show their levels, but start recording only on command
     ///
     /// 'pinstripe record ctl start', or the key r on the screen, starts the take. Streams can be
     /// armed and disarmed before and during the take. A take that is never started leaves no files.
@@ -161,8 +161,8 @@ pub struct RecordArgs {
     /// Accept remote control by OSC in UDP packets at this address, as in 3819 or 0.0.0.0:3819
     ///
     /// The recorder understands the messages of Ardour and Reaper, and answers each with the status
-    /// of the take. With only a port, it accepts packets from this machine; --osc-from allows other
-    /// senders.
+    /// of the take. If only a port is given, the recorder accepts packets only from this machine;
+    /// --osc-from allows other senders.
     #[arg(long, value_name = "ADDRESS", value_parser = senders::listening)]
     osc: Option<SocketAddr>,
 

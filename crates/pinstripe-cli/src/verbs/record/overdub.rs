@@ -24,7 +24,8 @@ pub struct OverdubArgs {
     #[arg(long, value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     play: Option<PathBuf>,
 
-    /// Where to play, as for --to of 'pinstripe play' [default: jack: if a jack: input is recorded]
+    /// Where to play, as for --to of 'pinstripe play' [default: 'jack:' if a JACK input is
+    /// recorded]
     #[arg(long, value_name = "SINK", requires = "play")]
     play_to: Option<String>,
 

@@ -29,7 +29,7 @@ with compression; omitted file systems are listed.
 
 The file systems are created on a loop device over an image file in --dir. The image is fully written once, \
 so that no run measures its allocation, and it is unlinked, so that it disappears however the program ends. \
-Without --device, the results are therefore those of file systems inside the file system of --dir. With \
+Without --device, the results are those of file systems in an image file on the file system of --dir. With \
 --device, the file systems are created on a device, which must be unused and empty, and is wiped at the end.
 
 A candidate is a file system with options: arguments for its mkfs, and mount=OPTION,... as in mount(8). By \

@@ -9,7 +9,7 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
         about: "Windows of read-ahead; 'kernel' means the present setting of the kernel",
-        more: "The first value is the baseline, with which the others are compared.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption { default: Some("1,2,4"), ..shared::CLIENTS },
     CaseOption {
@@ -27,11 +27,11 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(&["none", "advice", "kernel", "overlay", "store"]),
         default: Some("advice"),
         about: "What reads ahead: none, advice, kernel, overlay, store",
-        more: "With advice, pinstripe advises the kernel what to read, by the windows of \
-               --windows. With kernel, the kernel reads ahead, and its setting is changed to these \
-               windows. With overlay, the read-ahead of 'pinstripe overlay' reads ahead, and \
-               detects the pattern itself. With store, the same read-ahead reads from a backup of \
-               the files.",
+        more: "With advice, pinstripe advises the kernel to read ahead by the windows of \
+               --windows. With kernel, the kernel itself reads ahead, and its setting is changed \
+               to the windows of --windows. With overlay, the read-ahead of 'pinstripe overlay' \
+               reads ahead, and detects the pattern itself. With store, the same read-ahead reads \
+               from a backup of the files.",
     },
     pool::ENGINE,
     pool::CONF,

@@ -46,7 +46,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1M"),
-        about: "Ring of each stream: the bytes that may wait to be written",
+        about: "Bytes of each stream's ring, in which data waits to be written",
         more: "",
     },
     CaseOption {
@@ -68,7 +68,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
                and --preallocate have no effect on these two policies; with --io-class rt, their \
                threads also request SCHED_FIFO. The other policies use the threads of --writers, \
                and one more thread that syncs. The first value is the baseline, with which the \
-               others are compared.",
+               other values are compared.",
         ..shared::POLICIES
     },
     CaseOption {
@@ -103,11 +103,11 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Count,
         default: None,
         about: "Find the largest number of streams without an overrun, up to N",
-        more: "Each run begins with the number --streams, and doubles it until a ring overruns or \
-               N is reached. Then a binary search narrows the limit down to a sixteenth, or to one \
-               stream. Each step lasts for --run-time. The result is the largest number of streams \
-               without an overrun; 'overran at' is the smallest number of streams with an \
-               overrun.",
+        more: "Each run begins with the number of --streams, and doubles the number until a ring \
+               overruns or N is reached. Then a binary search finds the limit with a precision of \
+               a sixteenth, or of one stream. Each step lasts for --run-time. The result is the \
+               largest number of streams without an overrun; 'overran at' is the smallest number \
+               of streams with an overrun.",
     },
     CaseOption {
         name: "sync-every",

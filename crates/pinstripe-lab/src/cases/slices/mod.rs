@@ -35,10 +35,10 @@ head. With only one --dir, both files of 'two' are in it. With --device, 'one' i
 of the device; 'two' is an area of half the size at the beginning, and another one in the middle. Several \
 sizes take turns, because data that fits into the disk's cache behaves differently.
 
-The tests are those of the case iozone, with a stride of 17, and in addition:
-  spindle    small reads at random offsets, in each area alone and in both at once: the share of its rate \
-that each area keeps. If each area keeps half of its rate, one disk head serves both areas; if each area \
-keeps its full rate, there are two heads.",
+The tests are those of the case iozone, with a stride of 17, and the test spindle:
+  spindle    read small blocks at random offsets, in each area alone and in both at once; show the share of \
+its rate that each area keeps. If each area keeps half of its rate, one disk head serves both areas; if each \
+area keeps its full rate, there are two heads.",
     examples: "\
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2 --total-size 8G,16G --run-time 600

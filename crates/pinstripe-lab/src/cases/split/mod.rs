@@ -33,7 +33,7 @@ pub static CASE: Case = Case {
     about: "Split one huge source over 1 to 8 outputs, with each codec and policy, and verify the \
             outputs",
     help: "\
-A source that is generated in memory is split as 'pinstripe split' does. The outputs are files, distributed \
+A source that is generated in memory is split as by 'pinstripe split'. The outputs are files, distributed \
 over the directories of --dir in turn: of 8 outputs in two directories, each gets 4. The rate is bytes of \
 the source per second until all outputs are durable. After each run every output is read and its checksums \
 are verified; this is not measured.
@@ -65,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("1,2,4,8"),
         about: "Number of outputs",
-        more: "The first value is the baseline, with which the others are compared.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "codecs",

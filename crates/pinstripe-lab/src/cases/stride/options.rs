@@ -30,8 +30,8 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
-        about: "Numbers of records to advise ahead of the current one",
-        more: "The first value is the baseline, with which the others are compared.",
+        about: "How many records ahead the kernel is advised to read",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "delay",

@@ -42,7 +42,7 @@ of a request, and the bytes that all members read and wrote for each byte reques
 log.
 
 The first granule is the baseline: --granules 64K,4K shows the effect of a change from 64K to 4K. The option \
---knob compares values of another setting of an array in the same way: --knob chunk=64K,256K.",
+--knob compares values of another setting of an array in the same way, as in --knob chunk=64K,256K.",
     examples: "\
   pinstripe lab run stripe --members-in memory
   pinstripe lab run stripe --dir /srv --granules auto,4K,64K --loads randwrite,write1m

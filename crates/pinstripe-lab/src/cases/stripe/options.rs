@@ -13,8 +13,8 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Text,
         default: Some("auto,4K,8K,16K,32K,64K"),
         about: "Granules to compare; with 'auto', each write chooses its granule",
-        more: "The first value is the baseline, with which the others are compared. --granules has \
-               no effect with --knob.",
+        more: "The first value is the baseline, with which the other values are compared. The \
+               option --granules has no effect with --knob.",
     },
     CaseOption {
         name: "knob",

@@ -27,7 +27,7 @@ use crate::time;
 /// The case 'stripe' runs over all directories, and chooses the stripe_size of an array. The case
 /// 'split' runs over all directories, and chooses the codec. The case 'record-probe' runs in the
 /// first directory, and chooses write policy and ring of 'pinstripe record'. 'lab tune' takes 7
-/// minutes for one directory, and 2 1/2 minutes for each further one. If the best value of a
+/// minutes for one directory, and 2 1/2 minutes for each further directory. If the best value of a
 /// setting differs between directories, the most frequent value is written; in a tie, the first.
 /// The file states the evidence for each setting; other verbs read the file with --knobs FILE, or
 /// by the key 'knobs' in the config file. Options on the command line take precedence over the
