@@ -22,9 +22,9 @@ use crate::table::{self, Side};
 ///
 /// Reads everything at and below PATH once, and compares deduplication of whole files (equal by
 /// name, size and content, or by content alone), of blocks of fixed length, and of content-defined
-/// chunks. Also shows how well a sample of the distinct chunks compresses. Nothing is stored. In
-/// large trees, the amount of distinct content is estimated from a sample; estimated numbers are
-/// marked with '~'.
+/// chunks. Also shows how well distinct chunks compress, measured on a part of them. Nothing is
+/// stored. In large trees, the amount of distinct content is estimated from a sample; estimated
+/// numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -129,7 +129,7 @@ pub struct BackupArgs {
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
-    /// Only show what would be backed up; no file is read, and nothing is written or created
+    /// Only show how much would be read; no file is read, and nothing is written or created
     #[arg(long, short = 'n')]
     dry_run: bool,
 }

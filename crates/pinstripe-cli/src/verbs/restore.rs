@@ -73,11 +73,11 @@ pub struct RestoreArgs {
     /// Remove entries that are not in the snapshot, in directories that the snapshot contains
     /// completely
     ///
-    /// A directory is removed with everything in it if the snapshot has a file, link or device of
-    /// the same name. If more entries would be removed than the snapshot has in these directories,
-    /// or if the backup had losses, --yes is required. Members of stores and everything mounted
-    /// below PATH are always kept. Files that the backup excluded by patterns are not in the
-    /// snapshot, and are removed: check with --dry-run.
+    /// A directory is removed with everything in it if the entry of the same name in the snapshot
+    /// is not a directory. If more entries would be removed than the snapshot has in these
+    /// directories, or if the backup had losses, --yes is required. Members of stores and
+    /// everything mounted below PATH are always kept. Files that the backup excluded by patterns
+    /// are not in the snapshot, and are removed: check with --dry-run.
     #[arg(long, requires = "in_place")]
     delete: bool,
 

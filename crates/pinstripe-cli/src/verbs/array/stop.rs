@@ -27,7 +27,7 @@ pub struct ArrayStopArgs {
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
 
-    /// Stop even if a program has the array's file open; all later reads and writes of that program
+    /// Stop even if a program has the array's file open; all later reads and writes of the file
     /// fail
     #[arg(long)]
     force: bool,
