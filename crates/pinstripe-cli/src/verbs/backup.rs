@@ -62,8 +62,8 @@ Examples:
 pub struct BackupArgs {
     /// Files and directories to back up
     ///
-    /// A missing path is reported as a loss (exit code 3), and the others are backed up. A PATH
-    /// inside another PATH is always backed up, even if an option would exclude it.
+    /// A missing path is reported as a loss (exit code 3), and the other paths are backed up. A
+    /// PATH inside another PATH is always backed up, even if an option would exclude it.
     #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,

@@ -27,7 +27,7 @@ Examples:
   pinstripe check
   pinstripe check --read-data --store /mnt/a/store")]
 pub struct CheckArgs {
-    /// Read every byte on every member and decode every record
+    /// Read every byte on every member, and decode every record of the packs
     #[arg(long)]
     read_data: bool,
 

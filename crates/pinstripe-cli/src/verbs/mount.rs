@@ -31,10 +31,10 @@ const FETCHERS: usize = 16;
 /// Show all snapshots as a read-only directory
 ///
 /// The mountpoint contains hosts/HOST/TIME (the snapshots) and links to them: ids/ID, tags/TAG/TIME
-/// and latest. The directory versions/ contains every version of every file as PATH/NAME@TIME. It
-/// uses the catalog, a file outside the store, which is created at the first access to versions/.
-/// New snapshots appear automatically. The command returns when the mount is ready. The mount lasts
-/// until 'umount' or 'fusermount3 -u' ends it.
+/// and latest. The directory versions/ contains every version of every file as PATH/NAME@TIME. The
+/// directory versions/ uses the catalog, a file outside the store, which is created at the first
+/// access. New snapshots appear automatically. The command returns when the mount is ready. The
+/// mount lasts until 'umount' or 'fusermount3 -u' ends it.
 ///
 /// Missing or damaged data is rebuilt from parity. If data cannot be rebuilt, reading it fails with
 /// an input/output error. A member that does not answer within --timeout counts as missing. To get
@@ -62,7 +62,7 @@ pub struct MountArgs {
     /// --member-timeout]
     ///
     /// A member that takes longer counts as missing until it answers. If more members are missing
-    /// than parity replaces, reads that need them fail with an input/output error.
+    /// than parity replaces, reads that need their data fail with an input/output error.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Time>,
 

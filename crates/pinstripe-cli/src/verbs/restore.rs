@@ -27,7 +27,7 @@ use crate::users;
 /// Without :PATH, everything is restored below DIR under its full path. With :PATH, the content of
 /// PATH becomes the content of DIR. Missing or damaged data is rebuilt from parity.
 ///
-/// With --in-place, DIR may already hold a tree; without --to, everything is restored to its
+/// With --in-place, DIR may already hold a tree; if --to is omitted, everything is restored to its
 /// original place. An existing file with the size and modification time that the snapshot records
 /// is left as it is; for any other existing file, only the parts that differ are fetched. Each
 /// changed file is written under a temporary name, and renamed when it is complete and durable: a

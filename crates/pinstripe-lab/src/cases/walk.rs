@@ -22,12 +22,12 @@ pub static CASE: Case = Case {
     about: "Walk a tree and stat every entry, with pinstripe's walker, nftw(3) and find(1)",
     help: "\
 Walks a complete tree and stats every entry (name, size, times), without reading file contents. Without \
---tree, a tree is created: --directories directories, ten in each parent, with ten empty files each. After \
-the first walk, all metadata is cached, so later walks measure the CPU, not the disk.
+--tree, the case creates a tree with the number of --directories, ten directories in each parent, and ten \
+empty files in each directory. After the first walk, all metadata is cached, so later walks measure the CPU, \
+not the disk.
 
 'walker' is the walker of pinstripe, with one thread and with its default number of threads; 'nftw' is that \
-of the C library. A walk ends with its last entry, without waiting for idle threads; a backup does not wait \
-for them either.",
+of the C library. A walk ends with its last entry, without waiting for idle threads, as in a backup.",
     examples: "\
   pinstripe lab run walk --tree /usr
   pinstripe lab run walk --dir /srv --directories 20000

@@ -37,7 +37,8 @@ pub struct ArrayCreateArgs {
     #[arg(long, short = 'n', value_name = "N")]
     raid_devices: usize,
 
-    /// Number of spares: devices named after the members, which replace failed members
+    /// Number of spares, which follow the members in the list of devices, and replace failed
+    /// members
     #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
     spare_devices: usize,
 

@@ -17,9 +17,9 @@ use crate::run::{Ending, Run};
 /// Add, remove and replace members of an array
 ///
 /// If a process serves the array, that process makes the changes, and the array stays in use. If no
-/// process serves the array, this command opens it, rebuilds members, and shows the progress.
-/// Several options are applied in this order: fail, remove, re-add, add, replace. All devices are
-/// examined first: if a device cannot be used, nothing is changed.
+/// process serves the array, this command opens it, rebuilds members, and shows the progress. If
+/// several options are given, they are applied in this order: fail, remove, re-add, add, replace.
+/// All devices are examined first: if a device cannot be used, nothing is changed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

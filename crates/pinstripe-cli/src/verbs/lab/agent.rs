@@ -42,8 +42,8 @@ pub struct LabAgentArgs {
 
     /// Devices that may be overwritten, each with its serial number
     ///
-    /// Before each case the device is examined as by 'lab run --device': it must be free and blank.
-    /// The serial number of a loop device is the path of its file.
+    /// Before each case, the device is examined as by 'lab run --device': the device must be free
+    /// and blank. The serial number of a loop device is the path of its file.
     #[arg(long, value_name = "DEV=SERIAL", value_parser = device)]
     allow_device: Vec<PermittedDevice>,
 

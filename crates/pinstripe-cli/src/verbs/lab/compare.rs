@@ -32,7 +32,8 @@ Examples:
   pinstripe lab compare old-1.json old-2.json old-3.json -- new-1.json new-2.json new-3.json
   pinstripe lab compare fio-before.json fio-after.json")]
 pub struct LabCompareArgs {
-    /// Files of earlier results; without --, exactly two files, the first with the earlier results
+    /// Files of earlier results; without '--', give two files: first the earlier, then the later
+    /// results
     #[arg(value_name = "A", required = true, value_hint = ValueHint::FilePath)]
     before: Vec<PathBuf>,
 

@@ -23,7 +23,7 @@ Examples:
   pinstripe lab import before-*.json --out before.json
   pinstripe lab import fio.json --form csv > fio.csv")]
 pub struct LabImportArgs {
-    /// Files that fio wrote
+    /// Files with output of fio
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 

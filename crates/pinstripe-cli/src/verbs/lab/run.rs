@@ -42,7 +42,8 @@ struct SharedOptions {
     ///
     /// The device must be free and blank: not mounted, not swap, held open by no other process, no
     /// data on it, and not part of another device. The serial number of the device must be given
-    /// with --serial, or typed when asked for; for a loop device, it is the path of its file.
+    /// with --serial, or typed when asked for; the serial number of a loop device is the path of
+    /// its file.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 
@@ -62,11 +63,11 @@ struct SharedOptions {
     #[arg(long)]
     dry_run: bool,
 
-    /// Exact number of runs of each variant, instead of as many as needed
+    /// Run each variant exactly this many times, instead of as often as needed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: Option<u64>,
 
-    /// Seconds after which no further run is started [default: 300, without --runs]
+    /// Seconds after which no further run is started [default: 300 if --runs is not given]
     #[arg(long, value_name = "S", value_parser = seconds)]
     time: Option<Duration>,
 

@@ -128,7 +128,7 @@ pub struct RecordArgs {
     /// Minimum size of a write, 4K to 1M, at most half of a ring [default: 32K, or half of a
     /// smaller ring]
     ///
-    /// Smaller writes leave more of the ring for stalls of the disk.
+    /// Smaller writes leave more of the ring buffer free for stalls of the disk.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     chunk: Option<Size>,
 
@@ -151,10 +151,10 @@ pub struct RecordArgs {
     #[arg(long)]
     armed: bool,
 
-    /// Include this much input from before the start command, as in 10s; implies --armed
+    /// Also record this much input from before the start command, as in 10s; implies --armed
     ///
-    /// Until the start, the last input of this duration is kept in a file on disk. The maximum is
-    /// 10 min.
+    /// Until the start, the last input of this duration is kept in a file on disk. The maximum of
+    /// --pre-roll is 10 min.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pre_roll: Option<Time>,
 

@@ -34,9 +34,9 @@ pub static CASE: Case = Case {
             outputs",
     help: "\
 A source that is generated in memory is split as by 'pinstripe split'. The outputs are files, distributed \
-over the directories of --dir in turn: of 8 outputs in two directories, each gets 4. The rate is bytes of \
-the source per second until all outputs are durable. After each run every output is read and its checksums \
-are verified; this is not measured.
+over the directories of --dir in turn: of 8 outputs in two directories, each gets 4. The rate is the number \
+of bytes of the source, divided by the time until all outputs are durable. After each run every output is \
+read and its checksums are verified; this is not measured.
 
 The data 'random' cannot be compressed, and shows what a codec costs where it does not help. The data 'dump' \
 resembles the memory of a machine: 40 % of its pages are zeros, the other pages are half random bytes and \

@@ -38,8 +38,8 @@ Then each granule is measured in turn on the same running array, with each of th
 The granule is the unit in which parity is computed and members are read and written. The rate is the number \
 of bytes transferred, divided by the time until they were durable. By default there is one request at a \
 time; --workers 2 --depth 64 corresponds to numjobs=2, iodepth=64 of fio. The table also shows the CPU time \
-of a request, and the bytes that all members read and wrote for each byte requested: data with parity, and \
-log.
+of a request, and the bytes that all members read and wrote for each byte requested, counted for data with \
+parity and for the array log.
 
 The first granule is the baseline: --granules 64K,4K shows the effect of a change from 64K to 4K. The option \
 --knob compares values of another setting of an array in the same way, as in --knob chunk=64K,256K.",

@@ -85,7 +85,8 @@ write_deadline.",
     },
     CaseOption {
         default: Some("direct"),
-        about: "Write policy of the members: buffered, dsync, sync, direct, direct+dsync or uncached",
+        about: "Write policy of the array's members: buffered, dsync, sync, direct, direct+dsync \
+                or uncached",
         more: "With buffered, reads may come from the page cache.",
         ..shared::POLICY
     },

@@ -61,13 +61,14 @@ pub struct LabTuneArgs {
     cases: Vec<Case>,
 
     /// Seconds for all cases, after which no further run is started [default: 150 for quick in each
-    /// place, 90 for stripe, 70 for split, 110 for record-probe]
+    /// directory, 90 for stripe, 70 for split, 110 for record-probe]
     ///
-    /// Each case gets its share of the remaining time. A slow disk needs more time.
+    /// Each case of the lab gets its share of the remaining time. A slow disk needs more time.
     #[arg(long, value_name = "S")]
     time: Option<u64>,
 
-    /// Bytes that are written and read at a time in each place; three times this space is needed
+    /// Bytes that are written and read at a time in each directory; three times this space is
+    /// needed
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(512 << 20))]
     total_size: Size,
 
