@@ -36,7 +36,7 @@ pub struct CheckArgs {
     /// A host remembers the newest snapshot and the newest table of members that it has seen. If a
     /// store lacks the newest snapshot that this host has seen, the store was reset to an earlier
     /// state, unless this host forgot the snapshot, or a later snapshot shows that it was removed
-    /// properly. 'check' reports a store that was reset as a loss (exit code 3), until the missing
+    /// properly. 'check' reports a loss (exit code 3) for a store that was reset, until the missing
     /// snapshot is back or --accept-older is given.
     #[arg(long)]
     accept_older: bool,

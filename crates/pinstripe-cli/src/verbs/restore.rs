@@ -81,7 +81,7 @@ pub struct RestoreArgs {
     #[arg(long, requires = "in_place")]
     delete: bool,
 
-    /// Confirm a removal that --delete refuses
+    /// Confirm a removal that --delete refuses without --yes
     #[arg(long, requires = "delete")]
     yes: bool,
 

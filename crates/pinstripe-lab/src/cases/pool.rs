@@ -18,8 +18,9 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
     form: ValueForm::Text,
     default: Some("file"),
     about: "What to read: 'file', or objects of a Ceph pool: ceph:POOL or ceph:POOL/NAMESPACE",
-    more: "Objects are created in the namespace pinstripe-lab unless another one is named, and removed \
-           at the end. The package librados2 must be installed.",
+    more: "Objects are created in the namespace pinstripe-lab unless another one is named, and \
+           removed at the end. To read from a Ceph pool, the package librados2 must be \
+           installed.",
 };
 
 /// How its cluster is reached.

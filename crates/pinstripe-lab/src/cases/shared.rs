@@ -111,7 +111,7 @@ pub const CONTENT: CaseOption = CaseOption {
     default: Some("noise"),
     about: "Content to write: noise, zeros, or zeros:PERCENT",
     more: "Content of the kind noise cannot be compressed, and no two blocks of it are equal. Some \
-           file systems and disks do not write zeros at all.",
+           file systems and disks do not store blocks of zeros at all.",
 };
 
 /// Whether reads begin with an empty cache.

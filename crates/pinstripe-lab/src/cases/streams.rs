@@ -16,9 +16,9 @@ pub static CASE: Case = Case {
     name: "streams",
     about: "Write many files at once, by one thread or one thread per file, with every policy",
     help: "\
-Writes like a recorder with many tracks: one thread writes a block of each of --files new files in turn, or \
-each file has its own thread. Every write policy and every engine is measured. The rate is the number of \
-bytes written, divided by the time until they were durable; this time includes the sync at the end \
+Writes like a recorder with many tracks: one thread writes a block to each of several new files (--files) in \
+turn, or each file has its own thread. Every write policy and every engine is measured. The rate is the \
+number of bytes written, divided by the time until they were durable; this time includes the sync at the end \
 ('sync_s'). 'accepted_mb_per_s' is the rate without the sync, as a program that does not sync would measure \
 it. A stall is a write that took more than 100 ms; a recorder must buffer its data in memory for this time.
 

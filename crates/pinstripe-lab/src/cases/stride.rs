@@ -28,10 +28,11 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "stride",
-    about: "Read every 17th record, and advise the kernel of the next 0 to 128 of these records",
+    about: "Read every 17th record, and advise the kernel of the 0 to 128 records that are read \
+            next",
     help: "\
 One program reads a record, skips the next 16, and so on, in 17 passes, until each record was read once. The \
-kernel's read-ahead does not recognize the pattern of such reads. With k records ahead, the program advises \
+kernel's read-ahead does not recognize reads of every 17th record. With k records ahead, the program advises \
 the kernel of the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a \
 hard disk, a network or many disks, this means k concurrent requests instead of one at a time.
 

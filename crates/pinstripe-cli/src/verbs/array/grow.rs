@@ -15,13 +15,13 @@ use crate::run::{Ending, Run};
 /// Growing by one member moves all data to rows that are one chunk wider (a reshape), while the
 /// array stays in use. An interrupted reshape continues when the array is opened again. When the
 /// reshape has finished, the new space is available: the FUSE file gets longer, and NBD clients see
-/// the new size when they reconnect. Growing a mirror (level 1) adds one more copy, not space. An
-/// array of level 10 can grow only if its layout is near copies.
+/// the new size when they reconnect. Growing a mirror (level 1) adds one more copy of the data, and
+/// no space. An array of level 10 can grow only if its layout is near copies.
 ///
-/// --level changes the level of an array in cases in which no data has to move. An array can change
-/// from level 0 to 4 or 5, and from 4 or 5 to 6; each change needs one more device, which is filled
-/// with parity. The reverse changes are also possible; the last member then becomes a spare. An
-/// array of level 1 with two members can change to level 5, and can then grow.
+/// --level changes the level of an array, but only if no data has to move. An array can change from
+/// level 0 to 4 or 5, and from 4 or 5 to 6; each change needs one more device, which is filled with
+/// parity. The reverse changes are also possible; the last member then becomes a spare. An array of
+/// level 1 with two members can change to level 5, and can then grow.
 ///
 /// After devices were replaced by larger ones, or got longer, --size max uses as much of each
 /// member as the smallest member has.

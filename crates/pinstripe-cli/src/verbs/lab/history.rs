@@ -31,7 +31,7 @@ Examples:
   pinstripe lab history
   pinstripe lab history fileio --file lab-history.jsonl")]
 pub struct LabHistoryArgs {
-    /// Only results of this case
+    /// Show only results of this case
     #[arg(value_name = "CASE")]
     case: Option<String>,
 
