@@ -15,6 +15,7 @@ use pinstripe_stripe::Opener;
 use super::cut::has_enough;
 use super::load::sets_in;
 use super::loose::Loose;
+use super::redundant::keep_runs;
 use super::run::{Cursor, Pages, Run};
 use super::{Index, Pack, View};
 
@@ -107,11 +108,16 @@ impl Index<'_> {
         }
     }
 
-    /// Refreshes without a run that could not be read. The run is damaged if enough members still
+    /// Refreshes without a run that could not be read. It may have moved to a member that has joined
+    /// since it was opened: then it is opened again, once. The run is damaged if enough members still
     /// have it; otherwise another writer merged it away, which is not damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind().is_about_keys() {
             return Err(error);
+        }
+        if self.store.has_newcomers()? && self.marks(|marks| marks.reopened.insert(run)) {
+            self.drop_run(run);
+            return self.gather(true);
         }
         let name = ExtentName::index(run);
         if let Some(members) = sets_in(self.store, Room::Index)?.get(&run)
@@ -123,6 +129,18 @@ impl Index<'_> {
             self.monitor.warning(name.path(), error);
         }
         self.gather(true)
+    }
+
+    /// Forgets that a run was opened.
+    fn drop_run(&self, run: SetId) {
+        loop {
+            let old = self.view();
+            let mut new = View::clone(&old);
+            keep_runs(&mut new, |set| *set != run);
+            if self.replace(&old, new) {
+                return;
+            }
+        }
     }
 
     fn pages(&self) -> Pages<'_> {

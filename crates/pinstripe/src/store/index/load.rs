@@ -138,14 +138,15 @@ impl Index<'_> {
         // again, so that no update is lost.
         loop {
             let old = self.view();
-            let new = self.gathered(View::clone(&old), all)?;
+            let new = self.gathered(View::clone(&old), all, 0)?;
             if self.replace(&old, new) {
                 return Ok(());
             }
         }
     }
 
-    fn gathered(&self, mut view: View, all: bool) -> Result<View> {
+    /// `tries` is how often sets were already looked for again that may have moved meanwhile.
+    fn gathered(&self, mut view: View, all: bool, tries: usize) -> Result<View> {
         let mut troubles = Vec::new();
         let bad = self.marks(|marks| marks.bad.clone());
         keep_runs(&mut view, |set| !bad.contains(set));
@@ -172,7 +173,11 @@ impl Index<'_> {
         // First: a loose part goes only once deletion is known to have taken all of its packs.
         self.learn_reaped(&view)?;
         if all && self.have_moved(&view)? {
-            return self.gathered(view, all);
+            return self.gathered(view, all, tries);
+        }
+        if !troubles.is_empty() && tries < LISTS_MAX && self.store.has_newcomers()? {
+            // A set that moved to a new member between the list and the read is not damaged.
+            return self.gathered(view, all, tries + 1);
         }
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
         view.loose.retain(|loose| loose.run.is_some() || !loose.sets.iter().all(is_reaped));

@@ -94,6 +94,8 @@ struct Marks {
     reaped: HashSet<SetId>,
     /// Runs and packs that cannot be read, already reported.
     bad: HashSet<SetId>,
+    /// Runs that were opened again because they may have moved.
+    reopened: HashSet<SetId>,
 }
 
 /// What a refresh lists; packs that are not listed are found by their runs.

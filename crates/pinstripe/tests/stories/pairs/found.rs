@@ -625,3 +625,15 @@ fn a_mark_that_an_upgrade_left_behind_blocks_no_forget() {
     ];
     holds(7001299, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
 }
+
+/// A check of a store of one member read an index run that moved to the replacement: it took the run
+/// for damaged, and its chunks for lost.
+#[test]
+fn a_run_that_moves_while_it_is_read_is_opened_again() {
+    let acts = [
+        act(Verb::ReplaceLiving, 11338954765542996012, 0),
+        act(Verb::Check, 15069070515688499257, 0),
+        act(Verb::Undelete, 11598731559580014123, 0),
+    ];
+    holds(7006055, shape(1, 0, true), vec![scene(Trouble::Nothing, &acts)]);
+}
