@@ -274,20 +274,8 @@ impl<'a> ChunkReader<'a> {
     /// # Errors
     /// [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
-        let place = match self.index.find(id)? {
-            Some(place) => place,
-            None => self.find_moved(id)?,
-        };
+        let place = self.index.find(id)?.ok_or_else(|| missing_chunk(id))?;
         self.read_at(id, &place).or_else(|error| self.read_elsewhere(id, place.record).ok_or(error))
-    }
-
-    /// Returns the place of a chunk whose pack may have moved to members that joined since.
-    fn find_moved(&self, id: &ChunkId) -> Result<Place> {
-        let store = self.packs.store;
-        if store.has_newcomers()? {
-            self.index.refresh_packs()?;
-        }
-        self.index.find(id)?.ok_or_else(|| missing_chunk(id))
     }
 
     /// Reads a chunk from any other record than the one that was tried, also from one that it was

@@ -288,7 +288,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Kind::Busy`] when none is.
-    pub(super) fn confirm_labels(&self) -> Result<()> {
+    pub(crate) fn confirm_labels(&self) -> Result<()> {
         self.labels_there().map(drop)
     }
 

@@ -130,7 +130,7 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     if !(survey.is_whole && survey.missing.is_empty() && lost.is_empty()) {
         let mut trees = Trees::new(chunks, &index, lost, survey);
         for snapshot in &snapshots {
-            trees.check(snapshot, monitor, &mut outcome);
+            trees.check(store, snapshot, monitor, &mut outcome)?;
         }
     }
     // A chunk that only an interrupted backup stored, or a deleted snapshot needed, is lost to none.
@@ -161,7 +161,8 @@ pub(super) fn name_hurt(
     let mut chunks = ChunkReader::new(&packs, &index);
     let survey = survey(&snapshots, &mut chunks, &index)?;
     let mut trees = Trees::new(chunks, &index, lost, survey);
-    snapshots.iter().for_each(|snapshot| trees.check(snapshot, monitor, &mut outcome));
+    let mut snapshots = snapshots.iter();
+    snapshots.try_for_each(|snapshot| trees.check(store, snapshot, monitor, &mut outcome))?;
     Ok(outcome)
 }
 

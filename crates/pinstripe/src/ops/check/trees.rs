@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::CheckOutcome;
 use super::survey::Survey;
+use crate::store::Store;
 use crate::store::index::Index;
 use crate::store::packs::{ChunkReader, missing_chunk};
 use crate::store::tree::lost_page;
@@ -59,18 +60,24 @@ impl<'a> Trees<'a> {
     }
 
     /// Checks one snapshot and reports its losses.
+    ///
+    /// # Errors
+    /// [`Kind::Busy`](pinstripe_base::error::Kind) when it lacks something and all members that this
+    /// process knows have left the store: what it lacks is on others.
     pub(super) fn check(
         &mut self,
+        store: &Store,
         snapshot: &Snapshot,
         monitor: &Monitor,
         outcome: &mut CheckOutcome,
-    ) {
+    ) -> Result<()> {
         let mut hurt = Hurt::default();
         let TreeRoot { id, height, entries } = snapshot.root;
         self.node(&Child { first_path: Vec::new(), id, entries }, height, &mut hurt);
         if hurt.problems == 0 {
-            return;
+            return Ok(());
         }
+        store.confirm_labels()?;
         outcome.hurt_snapshots += 1;
         outcome.hurt_paths += hurt.entries;
         let short = snapshot.id.short();
@@ -89,6 +96,7 @@ impl<'a> Trees<'a> {
             let error = Error::new(Kind::TooManyLosses, what);
             monitor.loss(format!("snapshot {short}"), error);
         }
+        Ok(())
     }
 
     fn node(&mut self, child: &Child, height: u8, hurt: &mut Hurt) {

@@ -4,7 +4,7 @@
 //! writer, however, may not rely on it while it lacks an extent, because it may come from a backup
 //! that was interrupted while sealing it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::store::Store;
@@ -78,7 +78,8 @@ impl Index<'_> {
         view: &mut View,
         extents: &Extents,
         troubles: &mut Vec<Trouble>,
-    ) {
+    ) -> BTreeSet<SetId> {
+        let mut gone = BTreeSet::new();
         let numbers = view.runs.iter().flat_map(|run| run.numbers());
         let mut covered: HashSet<SetId> =
             numbers.filter_map(|number| view.packs.get(number)).map(|pack| pack.set).collect();
@@ -96,7 +97,7 @@ impl Index<'_> {
                 Ok(Some((pack, true))) => whole.push(pack),
                 Ok(Some((pack, false))) => partial.push(pack),
                 Ok(None) => {}
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == Kind::NotFound => drop(gone.insert(**set)),
                 Err(error) => {
                     let name = ExtentName::pack(**set);
                     troubles.push(Trouble { name, set: **set, error });
@@ -129,6 +130,7 @@ impl Index<'_> {
                 }
             }
         }
+        gone
     }
 
     /// Returns the index of a pack, if it has the extents that a read needs; and whether no present

@@ -108,14 +108,15 @@ impl Index<'_> {
         }
     }
 
-    /// Refreshes without a run that could not be read. It may have moved to a member that has joined
-    /// since it was opened: then it is opened again, once. The run is damaged if enough members still
+    /// Refreshes without a run that could not be read. It may have moved to another member since it was
+    /// opened, so it is opened again, once. The run is damaged if enough members still
     /// have it; otherwise another writer merged it away, which is not damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind().is_about_keys() {
             return Err(error);
         }
-        if self.store.has_newcomers()? && self.marks(|marks| marks.reopened.insert(run)) {
+        if self.marks(|marks| marks.reopened.insert(run)) {
+            self.store.meet_newcomers()?;
             self.drop_run(run);
             return self.gather(true);
         }
@@ -150,13 +151,25 @@ impl Index<'_> {
     /// The place of a chunk in a pack that can be read, condemned or not.
     ///
     /// # Errors
-    /// When members that are present cannot be listed.
+    /// When members that are present cannot be listed; [`Kind::Busy`](pinstripe_base::error::Kind)
+    /// when it is not found and all members that this process knows have left the store.
     pub fn find(&self, id: &ChunkId) -> Result<Option<Place>> {
         match self.find_now(id)? {
-            // A collector moves a live chunk to a new pack before it deletes the old one.
-            None if self.follow_deletion()? => self.find_now(id),
+            // A collector moves a live chunk to a new pack before it deletes the old one. Packs move
+            // to members that join.
+            None if self.follow_deletion()? | self.follow_members()? => self.find_now(id),
             found => Ok(found),
         }
+    }
+
+    /// Looks for packs again if members have joined since the store was opened, and says whether any
+    /// have.
+    fn follow_members(&self) -> Result<bool> {
+        let have_joined = self.store.has_newcomers()?;
+        if have_joined {
+            self.refresh_packs()?;
+        }
+        Ok(have_joined)
     }
 
     fn find_now(&self, id: &ChunkId) -> Result<Option<Place>> {

@@ -26,6 +26,8 @@ use super::{Extents, Index, SealedPack, View, part};
 
 /// Lists of runs that are read until two agree.
 const LISTS_MAX: usize = 8;
+/// Times that sets are looked for again which were listed and could not be opened.
+const TRIES_MAX: usize = 2;
 
 /// Which stripe sets a room has, and on which of the present members and newcomers.
 ///
@@ -145,9 +147,10 @@ impl Index<'_> {
         }
     }
 
-    /// `tries` is how often sets were already looked for again that may have moved meanwhile.
+    /// `tries` is how often sets were already looked for again. Between the list and the read a set
+    /// may move from one member to another: then it is neither gone nor damaged.
     fn gathered(&self, mut view: View, all: bool, tries: usize) -> Result<View> {
-        let mut troubles = Vec::new();
+        let (mut troubles, mut vanished) = (Vec::new(), BTreeSet::new());
         let bad = self.marks(|marks| marks.bad.clone());
         keep_runs(&mut view, |set| !bad.contains(set));
         let mut known = self.known_runs(&view);
@@ -157,8 +160,8 @@ impl Index<'_> {
             if runs.keys().eq(&known) {
                 break;
             }
-            self.take_runs(&mut view, &runs, all, &mut troubles)?;
-            known = runs.keys().copied().collect();
+            let gone = self.take_runs(&mut view, &runs, all, &mut troubles)?;
+            known = runs.keys().filter(|set| !gone.contains(set)).copied().collect();
         }
         // Listed after the runs: a pack is written before the run that lists it, so a pack missing
         // here is gone, not new.
@@ -168,15 +171,16 @@ impl Index<'_> {
                 pack.set_extents(extents.get(&pack.set).map_or(0, Vec::len));
             }
             view.loose.retain(|loose| loose.is_as_asked(&extents));
-            self.take_packs(&mut view, &extents, &mut troubles);
+            vanished = self.take_packs(&mut view, &extents, &mut troubles);
         }
         // First: a loose part goes only once deletion is known to have taken all of its packs.
         self.learn_reaped(&view)?;
         if all && self.have_moved(&view)? {
             return self.gathered(view, all, tries);
         }
-        if !troubles.is_empty() && tries < LISTS_MAX && self.store.has_newcomers()? {
-            // A set that moved to a new member between the list and the read is not damaged.
+        if tries < TRIES_MAX && !(troubles.is_empty() && vanished.is_empty()) {
+            self.store.foresee(&[]);
+            self.store.meet_newcomers()?;
             return self.gathered(view, all, tries + 1);
         }
         let is_reaped = |set: &SetId| self.marks(|marks| marks.reaped.contains(set));
@@ -235,7 +239,8 @@ impl Index<'_> {
         known
     }
 
-    /// Opens runs that are new, and forgets those that are gone or were found to be bad.
+    /// Opens runs that are new, and forgets those that are gone or were found to be bad. Returns those
+    /// that were listed and that no member has any more.
     ///
     /// A run that too few members have is skipped until the next time: another writer is putting or
     /// removing it member by member, or was interrupted in that, or it was merged away while a
@@ -246,7 +251,8 @@ impl Index<'_> {
         there: &Extents,
         all: bool,
         troubles: &mut Vec<Trouble>,
-    ) -> Result<()> {
+    ) -> Result<BTreeSet<SetId>> {
+        let mut gone = BTreeSet::new();
         keep_runs(view, |set| there.contains_key(set));
         let known = self.known_runs(view);
         let (mut pages, mut indexes) = (Vec::new(), Vec::new());
@@ -254,7 +260,7 @@ impl Index<'_> {
             match open_run(self.store, set, members.len()) {
                 Ok(AnyRun::Pages(opened)) => pages.push(*opened),
                 Ok(AnyRun::Indexes(packs)) => indexes.push((set, packs)),
-                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if error.kind() == Kind::NotFound => drop(gone.insert(set)),
                 Err(error) => {
                     let name = ExtentName::index(set);
                     let is_enough = |members: &[usize]| has_enough(self.store, name, members);
@@ -284,7 +290,7 @@ impl Index<'_> {
         for (run, packs) in indexes {
             view.loose.push(Arc::new(loose(&view.packs, &packs, Some(run))?));
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// Gives numbers to packs that have none. Unless `all` packs are listed anyway, each is asked

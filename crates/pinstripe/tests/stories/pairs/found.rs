@@ -626,10 +626,10 @@ fn a_mark_that_an_upgrade_left_behind_blocks_no_forget() {
     holds(7001299, Shape { origin: Origin::Old, ..shape(3, 1, true) }, scenes);
 }
 
-/// A check of a store of one member read an index run that moved to the replacement: it took the run
-/// for damaged, and its chunks for lost.
+/// The only member of a store was replaced during a check, which found nothing any more and reported
+/// that as losses.
 #[test]
-fn a_run_that_moves_while_it_is_read_is_opened_again() {
+fn a_check_reports_no_loss_when_the_only_member_is_replaced() {
     let acts = [
         act(Verb::ReplaceLiving, 11338954765542996012, 0),
         act(Verb::Check, 15069070515688499257, 0),
