@@ -1,4 +1,4 @@
-//! One huge source over many outputs, with parity, and back again.
+//! Splits one huge source over many outputs, with parity, and joins it again.
 //!
 //! ```text
 //! ops/split: source --> pipeline/split: blocks, codec, frames --> logs --> outputs

@@ -1,10 +1,11 @@
-//! Reserved space on a member, so that deleting works when its disk is full, and so that a member
-//! can be added then.
+//! Reserved space on a member, so that deleting, and adding a member, work even when the member's
+//! disk is full.
 //!
 //! Deleting begins with puts of small objects: marks, sessions, the steps of gc. To add a member,
-//! the labels of all others are written. A dummy file occupies the space that these need. It is
-//! removed when there is no other space, and created again by the next sweep that finds some. It is
-//! not part of the store: nothing reads it, and its absence means only that the reserve is used up.
+//! the labels of all other members are written again. A dummy file occupies the space that such
+//! small objects need. The dummy file is removed when there is no other space, and created again by
+//! the next sweep that finds some. The dummy file is not part of the store: nothing reads it, and
+//! its absence means only that the reserve is used up.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +65,7 @@ impl Tree {
         })
     }
 
-    /// Removes the reserve. Returns whether there was one.
+    /// Removes the reserve. Returns whether there was a reserve to release.
     pub(crate) fn give_reserve(&self) -> bool {
         fs::unlinkat(self.root(), NAME, AtFlags::empty()).is_ok()
     }

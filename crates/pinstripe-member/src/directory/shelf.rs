@@ -8,7 +8,7 @@ use pinstripe_base::id::SetId;
 pub(super) enum Shelf {
     /// The member's own directory, where the label is.
     Root,
-    /// For growing extents, which have no name yet.
+    /// The directory of growing extents, which have no name yet.
     Tmp,
     /// A room.
     Room(Room),
@@ -56,7 +56,7 @@ impl Shelf {
         }
     }
 
-    /// The directory it is in and its name there; the root has neither.
+    /// The directory that this shelf is in, and the shelf's name there; `None` for the root.
     pub fn parent(self) -> Option<(Shelf, String)> {
         match self {
             Shelf::Root => None,
@@ -85,7 +85,7 @@ pub(super) fn leaf(name: ExtentName) -> String {
     }
 }
 
-/// Parses a file name in the form of [`leaf`] or of a temp file.
+/// Parses a file name in the form that [`leaf`] writes, or the name of a temp file.
 pub(super) fn parse_leaf(name: &[u8]) -> Option<[u8; 16]> {
     SetId::from_hex(std::str::from_utf8(name).ok()?).map(|id| id.0)
 }

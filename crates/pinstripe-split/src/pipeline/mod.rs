@@ -1,4 +1,4 @@
-//! Threads and queues: the only place that starts or makes them.
+//! Threads and queues: no other module of this crate creates them.
 //!
 //! ```text
 //! split:    units -> workers -> queue -> writer of each log -> lanes
