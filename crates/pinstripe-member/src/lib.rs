@@ -5,7 +5,7 @@
 //! or fails; nothing is changed after it was sealed, and a name appears only when the bytes of its
 //! extent are durable. Methods take `&self`, and the trait is object safe.
 //!
-//! Invariants every implementation keeps, tested by the one conformance suite:
+//! Invariants that every implementation keeps; one conformance suite tests them:
 //! - an extent that was not sealed is never listed, read or counted, whatever happens;
 //! - after `seal` or `put` returned, the bytes survive a power cut;
 //! - `put` has exactly one winner.

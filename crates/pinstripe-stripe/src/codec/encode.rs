@@ -194,7 +194,7 @@ fn zstd_context(level: i32) -> Result<zstd::bulk::Compressor<'static>> {
     Ok(context)
 }
 
-/// The first `bytes` of `scratch`, made longer where needed.
+/// Returns the first `bytes` bytes of `scratch`, extended where needed.
 fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if scratch.len() < bytes {
         scratch.resize(bytes, 0);

@@ -1,5 +1,5 @@
 //! The paths that a backup walks: absolute, in path order, none twice, no member of the store. One
-//! may be below another: the walk of the other one does not reach everything.
+//! source may be below another: the walk of the other one does not reach everything.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,11 +18,12 @@ use pinstripe_io::paths;
 use pinstripe_member::is_remote;
 use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
-/// The space of sources in a snapshot object, which every member has completely.
+/// The largest size of the list of sources in a snapshot object, of which every member has a
+/// complete copy.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
 
-/// Excludes members that lie within a source: otherwise each backup would take in the packs of the
-/// one before.
+/// Excludes members that are within a source: otherwise each backup would save the packs of the one
+/// before.
 pub fn exclude_members(
     store: &Store,
     mut exclude: Exclude,
@@ -43,10 +44,11 @@ pub fn exclude_members(
     exclude
 }
 
-/// The sources: from the file system's root, in path order, none twice.
+/// The sources as absolute paths, in path order, without duplicates.
 pub struct Sources {
-    /// The sources that name the series of snapshots, including paths that are missing this time.
-    /// From a list, only those that are not below another one: it may name every file of a tree.
+    /// The sources that identify the series of snapshots, including paths that are missing this
+    /// time. From a list, only those sources are used that are not below another one, because a
+    /// list may name every file of a tree.
     pub named: Vec<Vec<u8>>,
     /// The sources to walk.
     pub there: Vec<Vec<u8>>,
@@ -55,8 +57,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Warns of sources that match an exclude pattern themselves: they are backed up, since they
-    /// were named.
+    /// Warns about sources that match an exclude pattern: they are backed up nevertheless, since
+    /// the user named them.
     pub(crate) fn warn_of_excluded(&self, exclude: &Exclude, monitor: &Monitor) {
         let is_excluded = |source: &&Vec<u8>| {
             !source.is_empty()
@@ -79,7 +81,7 @@ impl Sources {
     }
 }
 
-/// The sources that are not below another one.
+/// Returns the sources that are not below another one.
 pub fn topmost(sources: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut topmost = sources.to_vec();
     topmost.dedup_by(|later, earlier| is_at_or_below(later, earlier));
