@@ -1,4 +1,4 @@
-//! `dump`: a snapshot, or a subtree of it, as one tar archive.
+//! `dump`: writes a snapshot, or a subtree of it, as one tar archive.
 
 use std::collections::HashMap;
 
@@ -19,17 +19,17 @@ use pinstripe_member::tar::{self, TarEntry};
 
 /// Options of `dump`.
 pub struct DumpOptions<'a> {
-    /// `latest` or the beginning of an id.
+    /// The snapshot: `latest`, or the beginning of an id.
     pub snapshot: &'a str,
-    /// A path in the snapshot; empty for everything. It becomes the top of the archive.
+    /// A path in the snapshot, which becomes the top of the archive; empty for everything.
     pub path: &'a [u8],
-    /// Write holes as zeros, for readers that do not know GNU's sparse files.
+    /// Write holes as zeros, for readers that do not support GNU's sparse files.
     pub fill_holes: bool,
     /// Threads and memory.
     pub limits: Limits,
 }
 
-/// Writes the archive to `out`, which is given pieces of any length.
+/// Writes the archive to `out` in pieces of any length.
 ///
 /// An entry with lost content is a loss in the ledger; zeros fill its content to the length in its
 /// header, so that the rest of the archive can be read.
@@ -65,10 +65,10 @@ pub fn run(
     Ok(snapshot)
 }
 
-/// The marks between content.
+/// The marks between pieces of content.
 enum OutputMark {
-    /// An entry, with its name in the archive, and the name of an earlier entry if it is a hard
-    /// link to it.
+    /// The beginning of an entry, with its name in the archive and, if it is a hard link, the name
+    /// of the earlier entry that it links to.
     Begin { entry: Box<Entry>, name: Vec<u8>, link_to: Option<Vec<u8>> },
     /// The end of a file's content.
     End,
@@ -131,7 +131,7 @@ struct Archive<'a> {
     monitor: &'a Monitor,
     out: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     written_bytes: u64,
-    /// The path of the entry whose content comes now.
+    /// The path of the entry whose content is being written.
     path: Vec<u8>,
     is_damaged: bool,
 }
@@ -199,7 +199,7 @@ impl Archive<'_> {
     }
 }
 
-/// The data runs of a file without holes.
+/// Returns the data ranges of a file without holes: one range.
 fn whole(size: u64) -> Vec<std::ops::Range<u64>> {
     if size == 0 { Vec::new() } else { std::iter::once(0..size).collect() }
 }

@@ -1,4 +1,4 @@
-//! Whether a small object is what its name says.
+//! Decides whether a small object is what its name says.
 
 use crate::store::{
     Store, checkpoints, deletion, forgotten, judge_key_object, sessions, snapshots,

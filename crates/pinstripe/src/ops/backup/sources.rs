@@ -88,15 +88,15 @@ pub fn topmost(sources: &[Vec<u8>]) -> Vec<Vec<u8>> {
     topmost
 }
 
-/// The paths to walk. The last component of a path is never followed, so a symlink is backed up
-/// as one.
+/// Returns the paths to walk. A symlink in the last component of a path is not followed: it is
+/// backed up as a symlink.
 ///
-/// A missing path is a loss, and the others are backed up. It stays among the sources
-/// where it was named by itself, so that this snapshot is one of the same sources as those before
-/// and after it; of a list, which names other paths each time, it is left out.
+/// A missing path is a loss, and the other paths are backed up. A missing path that was named by
+/// itself stays among the sources, so that this snapshot has the same sources as those before and
+/// after it; a missing path from a list is left out, because a list names other paths each time.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when none is present.
+/// Fails with [`Kind::NotFound`] when none of the paths exists.
 pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     let (mut named, mut there, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let mut directories = HashSet::new();
@@ -161,7 +161,7 @@ fn report_repeated(sources: &[Vec<u8>], monitor: &Monitor) {
     }
 }
 
-/// The source that a path names, and its kind.
+/// Returns the source that a path names, and its file type.
 fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
     let io = |error| Error::io("cannot back this path up", path, error);
     let kind = paths::own_metadata(path).map_err(io)?.file_type();
@@ -176,7 +176,7 @@ fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
     Ok((below_root(&absolute), kind))
 }
 
-/// Notes that the content of a path that was named is not in the backup, because it is neither a
+/// Reports that the content of a named path is not in the backup, because the path is neither a
 /// directory nor a regular file.
 fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     let what = match kind {
@@ -197,14 +197,14 @@ fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     monitor.note(&format!("{} is {what}", path.display()));
 }
 
-/// Whether the last component of a path is a dot behind a slash, which [`Path`] passes over.
+/// Whether the last component of a path is `.`, which [`Path`] ignores.
 fn ends_in_dot(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
     bytes[..end].ends_with(b"/.")
 }
 
-/// The absolute name of a path that is missing, by those directories above it that are.
+/// Returns the absolute name of a missing path, made from those directories above it that exist.
 fn vanished(path: &Path) -> Option<Vec<u8>> {
     let absolute = std::path::absolute(path).ok()?;
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));

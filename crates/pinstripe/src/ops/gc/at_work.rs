@@ -6,8 +6,8 @@ use pinstripe_base::error::{Kind, Result};
 use pinstripe_base::id::SessionId;
 use pinstripe_member::session::Session;
 
-/// Returns all sessions. Removes session objects that no process can continue and that appeared since
-/// this gc began.
+/// Returns all sessions. Removes session objects that no process can continue and that appeared
+/// since this gc began.
 ///
 /// # Errors
 /// The errors of [`sessions::load`].
@@ -21,8 +21,8 @@ pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
     }
 }
 
-/// Returns sessions whose process may run, except this gc's `own`. A dry run has none, and removes
-/// nothing.
+/// Returns the sessions whose process may be running, except this gc's `own` session. A dry run has
+/// no session of its own, and removes nothing.
 ///
 /// # Errors
 /// The errors of [`sessions::load`].
