@@ -1,4 +1,4 @@
-//! Threads and queues of the store: the only place that starts or makes them.
+//! Threads and queues of the store: no other module creates them.
 //!
 //! ```text
 //! backup:   walk workers -> join (caller) -> ingest workers -> packers -> member writers

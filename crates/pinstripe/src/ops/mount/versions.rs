@@ -197,8 +197,8 @@ impl SnapshotTree {
         Ok(directory.into_iter().chain(versions).collect())
     }
 
-    /// Returns the versions of a name that is not a directory, each with the name that it is shown
-    /// under, oldest first.
+    /// Returns the versions of a name that is not a directory, each with the name under which it is
+    /// shown, oldest first.
     fn versions_of(
         &self,
         catalog: &Catalog,
@@ -242,14 +242,15 @@ impl SnapshotTree {
         Ok(shown)
     }
 
-    /// The entry of a version, of the first snapshot that it can be read of.
+    /// Returns the entry of a version, from the first of its snapshots in which the entry can be
+    /// read.
     fn version_entry(
         &self,
         view: &View,
         version: &view::VersionOfFile<'_>,
         path: &[u8],
     ) -> Option<(u64, Found)> {
-        /// Snapshots that are read: each costs pages of a tree.
+        /// The number of snapshots that are tried: each costs reads of pages of a tree.
         const ASKED: usize = 4;
         version.holders.iter().take(ASKED).find_map(|holder| {
             let ordinal = view.ordinal(holder.id)?;
@@ -259,7 +260,7 @@ impl SnapshotTree {
         })
     }
 
-    /// Takes back mentions of a directory of `versions`.
+    /// Subtracts lookup counts from a directory of `versions` that the kernel forgets.
     pub(super) fn forget_union(&self, inode: u64, mentions: u64) {
         if let Inode::Union(number) = Inode::of(inode) {
             self.unions.forget(number, mentions);
