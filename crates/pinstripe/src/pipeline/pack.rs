@@ -66,20 +66,20 @@ pub enum ToPacker {
 /// Asks a packer to seal its open pack, once each of its feeders has either sent a ticket after
 /// everything that must be sealed, or has ended. Only one of these rounds is open at a time.
 pub struct SealTicket {
-    /// Counts the rounds from 1.
+    /// The number of the round, counted from 1.
     pub round: u64,
-    /// The number of feeders, including those that have left.
+    /// The number of feeders, including those that have ended.
     pub feeders: usize,
-    /// Gets the barrier behind which all is durable; dropped if there will be no barrier.
+    /// Receives the barrier after which everything is durable; dropped if there will be no barrier.
     pub durable: Sender<Barrier>,
 }
 
-/// Lays records into packs until the queue closes, and hands each sealed pack to `publisher`.
-/// Buffers of compressed bytes go back to `pool`.
+/// Writes records into packs until the queue closes, and passes each sealed pack to `publisher`.
+/// Buffers of compressed bytes are returned to `pool`.
 ///
 /// # Errors
-/// When the system has no randomness to name a pack, or too few members are left; the errors of the
-/// publisher.
+/// Fails when the system provides no randomness to name a pack or too few members are left, or with
+/// the errors of the publisher.
 pub fn run(
     fed: &Receiver<ToPacker>,
     publisher: &Publisher<'_>,
@@ -122,10 +122,10 @@ pub fn run(
 /// Counts the feeders' answers.
 #[derive(Default)]
 struct Rounds {
-    /// The ticket that came last in the round that is open, and how many there were.
+    /// The last ticket of the open round, and the number of its tickets so far.
     open: Option<SealTicket>,
     tickets: usize,
-    /// The last round that each feeder that has left answered.
+    /// For each feeder that has ended, the last round that it answered.
     left: Vec<u64>,
 }
 
@@ -157,7 +157,7 @@ struct OpenPack {
 }
 
 impl OpenPack {
-    /// Begins the packs that get the next record.
+    /// Begins the packs that will get the next record.
     fn begin(publisher: &Publisher<'_>, laying: Laying) -> Result<Vec<Self>> {
         let (writers, set) = (publisher.writers, SetId(publisher.store.new_name()?));
         let Laying::Whole { copies } = laying else {

@@ -1,7 +1,7 @@
 //! The marks of snapshots that are no longer wanted: reading and putting them.
 //!
 //! The mark of the highest generation on a snapshot decides (`format/forgotten.rs`), so a mark is
-//! taken back without removing anything, and members that were absent change nothing.
+//! reversed without removing anything, and marks of members that were absent change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use pinstripe_member::{ExtentName, Room};
 use super::objects::{Belief, Quorum};
 use super::{Store, deletion};
 
-/// The valid generation of the mark, for each marked snapshot.
+/// For each marked snapshot, the generation of the mark that counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Marks(pub BTreeMap<SnapshotId, u32>);
 
 impl Marks {
-    /// Takes note of a mark.
+    /// Records a mark.
     pub fn add(&mut self, snapshot: SnapshotId, generation: u32) {
         let known = self.0.entry(snapshot).or_insert(generation);
         *known = generation.max(*known);
     }
 
-    /// Records damaged marks on a snapshot: their names give their generations, and are not used
-    /// again.
+    /// Records damaged marks on a snapshot: their generations follow from their names, and are not
+    /// used again.
     fn pass_over(
         &mut self,
         store: &Store,
