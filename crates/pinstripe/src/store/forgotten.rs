@@ -51,7 +51,7 @@ impl Marks {
         }
     }
 
-    /// The generation that holds; 0 when the snapshot was never marked.
+    /// Returns the generation of the mark that counts; 0 when the snapshot was never marked.
     pub fn generation(&self, snapshot: SnapshotId) -> u32 {
         self.0.get(&snapshot).copied().unwrap_or(0)
     }
@@ -63,8 +63,9 @@ impl Marks {
 }
 
 /// Reads all marks, each from any member with an intact copy. A mark without an intact copy counts
-/// as *kept*, whatever it was: an extra snapshot is not a loss. For the same reason a mark *kept*
-/// counts on one member, and a mark *forgotten* by votes or by a list of what is being deleted.
+/// as *kept*, whatever it was: an extra snapshot does no harm. For the same reason a *kept* mark
+/// counts even on one member, while a *forgotten* mark counts by votes or if a deletion in progress
+/// lists its snapshot.
 ///
 /// # Errors
 /// The errors of [`Store::objects`].
@@ -112,7 +113,7 @@ pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     Ok(sound.chain(found.unsound.into_iter().map(|(name, _)| name)).collect())
 }
 
-/// Reads one mark, or the void in its place.
+/// Reads one mark, or the void that takes its place.
 ///
 /// # Errors
 /// [`Kind::Corrupt`] for anything else.
@@ -132,7 +133,7 @@ pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<O
     }
 }
 
-/// The opposite of the mark that is in force.
+/// Returns the next mark of the snapshot, with the opposite effect of the present one.
 pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> Mark {
     let generation = marks.generation(snapshot).saturating_add(1);
     Mark { store: store.config.store, snapshot, generation }
@@ -141,7 +142,8 @@ pub(crate) fn next_mark(store: &Store, marks: &Marks, snapshot: SnapshotId) -> M
 /// Puts a mark.
 ///
 /// # Errors
-/// [`Kind::Exists`] when its session was ended from outside; the errors of the members.
+/// Fails with [`Kind::Exists`] when the session of the mark's writer was ended from outside, or
+/// with the errors of the members.
 pub fn put(store: &Store, mark: &Mark) -> Result<()> {
     store.put_all(ExtentName::In(Room::Forgotten, mark.name()), &mark.encode(), Quorum::Backup)
 }

@@ -1,4 +1,4 @@
-//! The small objects that last.
+//! The permanent small objects.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use pinstripe_base::id::SnapshotId;
 use pinstripe_member::{ExtentName, Room};
 
 impl Store {
-    /// The small objects that every member should have: keys, snapshots, marks and tombstones. Not
-    /// those that come and go with a process.
+    /// Returns the small objects that every member should have: keys, snapshots, marks and
+    /// tombstones. Objects that exist only while a process runs are not included.
     ///
     /// # Errors
     /// The errors of [`Store::list`].

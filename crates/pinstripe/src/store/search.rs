@@ -1,11 +1,10 @@
-//! Finding the members of a store by the labels, from any one of them.
+//! Finds the members of a store by their labels, from any one of them.
 //!
-//! Any label may name places to search; a directory found there counts by its own label. The true
-//! settings and table are those that the members agree on (`agreement`), or, if the keys are known,
-//! those of the newest label that a holder of the keys made.
+//! Any label may name places to search; a directory found there counts only by its own label. The
+//! settings and table that count are those on which the members agree (`agreement`) or, if the keys
+//! are known, those of the newest label that a holder of the keys made.
 //!
-//! Not in this module: slots that are taken without a label (open), a verb's reaction to an absent
-//! member.
+//! Not in this module: members without a label (open), and what a verb does about an absent member.
 
 use std::path::{Path, PathBuf};
 
@@ -21,27 +20,27 @@ use pinstripe_member::{
 };
 use pinstripe_stripe::Voucher;
 
-/// The members found of a store, and the table of members that names them.
+/// The members of a store that were found, and the table that lists them.
 pub(super) struct Search {
     pub(super) any: PathBuf,
-    /// The recorded place of the named member, from its label.
+    /// The place of the named member as its label records it.
     pub(super) own_old: PathBuf,
     /// The store's settings.
     pub(super) config: StoreConfig,
     pub(super) format: Format,
-    /// The table that is true.
+    /// The table that counts.
     pub(super) table: MemberTable,
-    /// The directories read so far: the label of a member of the store, or the error.
+    /// The places read so far, each with its label or the error.
     pub(super) looked: Vec<(PathBuf, Result<Label>)>,
-    /// Members that are left out.
+    /// The numbers of members that are left out.
     without: Vec<usize>,
-    /// More places to search.
+    /// Further places to search.
     also: Vec<PathBuf>,
 }
 
 impl Search {
-    /// Reads the labels at all places where the labels name members. If the keys are known, only
-    /// labels made by a holder of them count.
+    /// Reads the labels at all places that any label gives for a member. If the keys are known,
+    /// only labels that a holder of the keys made count.
     pub(super) fn run(
         any: &Path,
         voucher: Option<&Voucher>,
@@ -99,7 +98,7 @@ impl Search {
         Ok(search)
     }
 
-    /// Decides which settings and which table are true, and leaves out labels with other settings.
+    /// Decides which settings and which table count, and drops labels with other settings.
     fn settle(&mut self, own: &Label, is_verified: bool) -> Result<()> {
         let found = self.labels();
         let newest = || {
@@ -140,9 +139,10 @@ impl Search {
         Ok(())
     }
 
-    /// Refuses the named member if its label is also at its recorded place. One of the two is a
-    /// copy: if hosts used one each, they would divide the member unnoticed. An only member is not
-    /// checked, because no other member counts on it.
+    /// Refuses the named member if its label is also at the place that the label records. One of
+    /// the two is a copy: if two hosts used one each, they would change the member independently
+    /// and unnoticed. The only member of a store is not checked, because no other member depends on
+    /// it.
     fn refuse_copy(&self, options: &OpenOptions) -> Result<()> {
         let is_there = |row: &&MemberRow| row.state != MemberState::Left;
         let Some(Ok(own)) = self.looked.first().map(|(_, found)| found.as_ref()) else {
@@ -189,14 +189,15 @@ impl Search {
         candidates(&path(&row.place), &self.own_old, &self.any)
     }
 
-    /// Members that too few of the labels found name.
+    /// Returns the members that too few of the labels found list.
     pub(super) fn unannounced(&self) -> Unannounced {
         let found: Vec<_> =
             self.labels().into_iter().filter(|label| self.has_as_member(label)).collect();
         Unannounced::find(&self.table, self.config.parity, &found)
     }
 
-    /// The slots of the table, and the members found in a place other than the recorded one.
+    /// Returns the slots of the table, and the members that were found at another place than the
+    /// recorded one.
     pub(super) fn member_slots(
         &self,
         options: &OpenOptions,
