@@ -240,8 +240,9 @@ impl Search {
         (member_slots, moved)
     }
 
-    /// Returns places whose own label calls them a member of this store, while the table does not:
-    /// a member that was replaced during an absence, or a member of another half.
+    /// Returns the places whose own label says that they are members of this store although the
+    /// table does not list them: a member that was replaced while it was absent, or a member of
+    /// another half.
     pub(super) fn outsiders(&self) -> Vec<Outsider> {
         let claims = self.looked.iter().filter_map(|(place, found)| {
             let label = found.as_ref().ok()?;
@@ -253,7 +254,7 @@ impl Search {
         claims.collect()
     }
 
-    /// Whether a label is the last one of a member that is not in the table any more.
+    /// Whether a label belonged to a member that is not in the table any more.
     fn has_left(&self, label: &Label) -> bool {
         has_left(label) && self.table.row(label.member.into()).is_none()
     }
@@ -271,7 +272,8 @@ impl Search {
             .advice(format!("name a member with --store: {}", places.join(", "))))
     }
 
-    /// Whether the table has the member of this label, and the label is not of another half.
+    /// Whether the table has the member of this label, and the label does not belong to another
+    /// half.
     fn has_as_member(&self, label: &Label) -> bool {
         let number = usize::from(label.member);
         let claimed = label.table.row(number).map(|row| row.id);
@@ -281,12 +283,12 @@ impl Search {
             && !agreement::is_of_another_half(label, &self.table, parity, &self.labels())
     }
 
-    /// The labels found that are members'.
+    /// Returns those of the labels found that belong to members.
     fn labels(&self) -> Vec<&Label> {
         self.looked.iter().filter_map(|(_, found)| found.as_ref().ok()).collect()
     }
 
-    /// Why a member is in none of the places where it may be.
+    /// Returns why a member is at none of the places where it may be.
     fn absence(&self, number: usize, candidates: &[PathBuf]) -> Option<Error> {
         let why = |candidate: &PathBuf| {
             let (_, found) = self.looked.iter().find(|(place, _)| place == candidate)?;
@@ -300,19 +302,19 @@ impl Search {
     }
 }
 
-/// The error for a member that the caller asked to leave out.
+/// Returns the error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
     Error::new(Kind::NotFound, format!("member {number} is left out as requested"))
         .advice("run again without --without-member to use it, then run 'pinstripe repair'")
 }
 
-/// The place of a label's own member, as far as a table knows it.
+/// Returns the place of a label's own member, as a table records it.
 fn own_place<'a>(table: &'a MemberTable, own: &'a Label) -> &'a [u8] {
     let row = |table: &'a MemberTable| table.row(own.member.into()).map(|row| &row.place[..]);
     row(table).or_else(|| row(&own.table)).unwrap_or_default()
 }
 
-/// The error for a place that holds member `found` of the store instead of member `number`.
+/// Returns the error for a place that has member `found` of the store instead of member `number`.
 fn another(place: &Path, number: usize, found: usize) -> Error {
     Error::new(Kind::WrongMember, "another member of this store is here")
         .at(place)
@@ -330,8 +332,8 @@ fn of_another_half(place: &Path) -> Error {
         ))
 }
 
-/// The places where a member may be: the one where it was last seen, and the one where it would be
-/// if all members had moved together with the named one (`own_old` -> `own_new`).
+/// Returns the places where a member may be: where it was last seen, and where it would be if all
+/// members had moved together with the named one (`own_old` -> `own_new`).
 pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Vec<PathBuf> {
     let mut all = vec![last_seen.to_path_buf()];
     if [last_seen, own_old, own_new].into_iter().any(is_remote) {
@@ -353,20 +355,20 @@ pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Ve
     all
 }
 
-/// The advice where a label was not made with the store's keys.
+/// The advice for a label that was not made with the store's keys.
 const FORGED: &str = "this label was written without a key of this store: its member is not to be \
                       trusted; 'pinstripe repair' rewrites the label";
 
 /// Opens a directory as a member and reads its label.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if it is not a member.
+/// Fails with [`Kind::NotFound`] if the directory is not a member.
 #[cfg(test)]
 pub(crate) fn read_member(place: &Path) -> Result<(SharedMember, Label)> {
     read_member_at(&Places::default(), place)
 }
 
-/// The rooms that every verb needs, or prefers, when it opens a store.
+/// The rooms that every verb needs, or profits from, when it opens a store.
 pub(super) const OPENING: [Glance; 7] = [
     Glance { label: true, ..Glance::of(Room::Keys, 2) },
     Glance::of(Room::Snapshots, 1),
@@ -377,15 +379,15 @@ pub(super) const OPENING: [Glance; 7] = [
     Glance::maybe(Room::Packs, 1),
 ];
 
-/// Opens a place as a member and reads its label.
+/// Opens the member at a place and reads its label.
 pub(super) fn read_member_at(places: &Places, place: &Path) -> Result<(SharedMember, Label)> {
     let member = places.open(place)?;
     let label = read_label(&*member)?;
     Ok((member, label))
 }
 
-/// Returns a label that was just read from a member; with a voucher, only if a holder of the keys
-/// made it.
+/// Returns a label that was just read from a member; if there is a voucher, only a label that a
+/// holder of the keys made is accepted.
 fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     match voucher {
         None => Ok(label),
@@ -393,7 +395,7 @@ fn verified(label: Label, member: &dyn Member, voucher: Option<&Voucher>) -> Res
     }
 }
 
-/// Reads a label; with a voucher, refuses one that no holder of the keys made.
+/// Reads a label; if there is a voucher, a label that no holder of the keys made is refused.
 pub(super) fn label_of(member: &dyn Member, voucher: Option<&Voucher>) -> Result<Label> {
     let label = read_label(member)?;
     if let Some(voucher) = voucher {
