@@ -320,7 +320,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::read_span`].
     ///
     /// # Errors
-    /// The errors of [`Member::read_at`].
+    /// Fails with the errors of [`Member::read_at`].
     pub fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         match self.batched() {
             Some(batched) => batched.read_span(name, offset, bytes),
@@ -339,7 +339,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::names`].
     ///
     /// # Errors
-    /// The errors of [`Member::list`].
+    /// Fails with the errors of [`Member::list`].
     pub fn names(&self, room: Room) -> Result<Vec<[u8; 16]>> {
         match self.batched() {
             Some(batched) => batched.names(room),
@@ -364,7 +364,7 @@ impl dyn Member + '_ {
     /// See [`BatchedMember::keep_longer`].
     ///
     /// # Errors
-    /// The errors of the member.
+    /// Fails with the errors of the member.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         self.batched().map_or(Ok(KeptLonger::default()), |it| it.keep_longer(names))
     }

@@ -41,7 +41,7 @@ pub trait RemoteMembers: Send + Sync {
     /// together.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     fn fate(&self, place: &Path) -> Result<String>;
 
     /// Returns a value that distinguishes the label at a place from a copy of it elsewhere, if
@@ -115,7 +115,7 @@ impl Places {
     /// Returns the failure domain of a member at a remote place.
     ///
     /// # Errors
-    /// The errors of [`RemoteMembers::fate`].
+    /// Fails with the errors of [`RemoteMembers::fate`].
     pub fn fate(&self, place: &Path) -> Result<String> {
         self.remote(place)?.fate(place)
     }
@@ -157,7 +157,7 @@ impl Places {
 /// yet, the directory above it is checked.
 ///
 /// # Errors
-/// [`Kind::Refused`].
+/// Fails with [`Kind::Refused`].
 pub fn refuse_inside_member(directory: &Path, place: &Path) -> Result<()> {
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf());
     let Some(there) = directory.ancestors().find_map(|above| paths::real(above).ok()) else {

@@ -124,7 +124,7 @@ impl DirectoryMember {
     /// others write: a file that its writer still holds locked is not removed.
     ///
     /// # Errors
-    /// [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
+    /// Fails with [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.
     pub(crate) fn sweep_tmp(&self) -> Result<u64> {
         self.tree.sweep().map_err(|error| {
             Error::io("cannot remove leftovers", self.tree.path_of(Shelf::Tmp), error)

@@ -245,7 +245,8 @@ pub fn write_chunks(writer: &mut Writer<'_>, chunks: &[ChunkRow]) {
 /// Reads rows of chunks.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `write_chunks` does not write.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that `write_chunks`
+/// does not write.
 pub fn read_chunks(reader: &mut Reader<'_>) -> Result<Vec<ChunkRow>> {
     let count = reader.count(ChunkId::LEN + 1)?;
     let mut chunks = Vec::with_capacity(count);

@@ -246,7 +246,8 @@ impl Fences {
     /// Decodes the body into the fences and the fingerprints of the filter.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode` does not write.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode` does
+    /// not write.
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
         let mut reader = Reader::new(body, "segment of an index run");
         if reader.u8()? != b's' {
@@ -302,7 +303,8 @@ pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
 /// Reads a table of packs.
 ///
 /// # Errors
-/// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode_packs` does not write.
+/// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for what `encode_packs` does
+/// not write.
 pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     let mut reader = Reader::new(body, "packs of an index run");
     if reader.u8()? != b'k' {

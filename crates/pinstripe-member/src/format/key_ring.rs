@@ -62,7 +62,7 @@ impl KdfCosts {
     /// Refuses costs that Argon2 cannot have, or that are too high to wait for.
     ///
     /// # Errors
-    /// [`Kind::Usage`].
+    /// Fails with [`Kind::Usage`].
     pub fn validate(self) -> Result<Self> {
         let sound = Self::MEMORY_KIB_RANGE.contains(&self.memory_kib)
             && (1..=100).contains(&self.passes)

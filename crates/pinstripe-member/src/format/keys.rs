@@ -145,8 +145,8 @@ impl Keys {
     /// made.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode_ring` does not
-    /// write.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that
+    /// `encode_ring` does not write.
     pub fn decode_ring(plain: &[u8]) -> Result<(Self, (Encryption, Chunker, Padding))> {
         let mut reader = Reader::new(plain, "key ring");
         let store = StoreId(reader.array()?);

@@ -67,7 +67,8 @@ impl PackIndex {
     /// Reads a body back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that `encode` does not write.
+    /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for anything that
+    /// `encode` does not write.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "pack index");
         let set = SetId(reader.array()?);

@@ -54,7 +54,7 @@ impl RemovedSlot {
     /// Reads a framed object.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`].
+    /// Fails with the errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let body = envelope::open(Object::RemovedSlot, bytes)?;
         let mut reader = Reader::new(body, "removed key slot");

@@ -66,7 +66,7 @@ impl ScrubState {
     /// Reads a framed state.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`].
+    /// Fails with the errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Scrub, bytes)?, "scrub state");
         let (store, generation) = (StoreId(reader.array()?), reader.u64()?);

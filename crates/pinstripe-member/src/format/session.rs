@@ -115,7 +115,7 @@ impl Session {
     /// Reads a framed session.
     ///
     /// # Errors
-    /// The errors of [`envelope::open`].
+    /// Fails with the errors of [`envelope::open`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(envelope::open(Object::Session, bytes)?, "session object");
         let store = StoreId(reader.array()?);

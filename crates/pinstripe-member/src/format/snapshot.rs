@@ -99,7 +99,7 @@ pub fn frame_checkpoint(
 /// 1, a checkpoint is framed as a snapshot.
 ///
 /// # Errors
-/// The errors of [`envelope::open_version`].
+/// Fails with the errors of [`envelope::open_version`].
 pub fn parse_checkpoint(bytes: &[u8]) -> Result<Parsed<'_>> {
     if envelope::is_of(Object::Snapshot, bytes) {
         return parse(bytes);
@@ -127,7 +127,7 @@ pub fn frame_sealed(store: StoreId, id: SnapshotId, seal: Encryption, blob: &[u8
 /// Reads a framed snapshot as far as that is possible without a key.
 ///
 /// # Errors
-/// The errors of [`envelope::open_version`].
+/// Fails with the errors of [`envelope::open_version`].
 pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let (version, body) = envelope::open_version(Object::Snapshot, bytes)?;
     let mut reader = Reader::new(body, "snapshot object");
@@ -197,7 +197,7 @@ impl Snapshot {
     /// Decodes what [`encode_fields`](Self::encode_fields) wrote.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] for anything else.
+    /// Fails with [`Kind::Corrupt`] for anything else.
     pub fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
         Self::read_fields(store, id, CLEAR_VERSION, Reader::new(fields, "snapshot object"))
     }

@@ -239,7 +239,7 @@ impl End {
     /// Reads an end page back; returns `None` when none was written yet.
     ///
     /// # Errors
-    /// The errors of [`Head::decode`].
+    /// Fails with the errors of [`Head::decode`].
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);

@@ -23,7 +23,7 @@ pub use crate::pipeline::join::JoinOutcome as Joined;
 /// replace them. `faults` are injected on purpose, by the position of an output in `paths`.
 ///
 /// # Errors
-/// The errors of [`Reader::open`].
+/// Fails with the errors of [`Reader::open`].
 pub fn open(
     paths: &[PathBuf],
     remote: Option<&dyn RemoteOutputs>,

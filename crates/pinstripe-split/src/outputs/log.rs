@@ -199,7 +199,7 @@ impl StripedLog {
     /// Opens a set by its trailer, which is written when the rest of the set is complete.
     ///
     /// # Errors
-    /// The errors of [`SetReader::open`].
+    /// Fails with the errors of [`SetReader::open`].
     pub(crate) fn finished_set(&self, set: u64) -> Result<SetReader> {
         let (members, _) = self.windows(set)?;
         let id = self.sets.id(set);

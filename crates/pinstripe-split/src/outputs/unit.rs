@@ -107,7 +107,7 @@ impl UnitReader {
     /// fetching failed.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub(crate) fn read_fetched(
         &mut self,
         fetched: Option<&[u8]>,

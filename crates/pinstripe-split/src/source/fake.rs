@@ -50,7 +50,7 @@ impl Fake {
     /// Generates the pools, which take at most two MiB.
     ///
     /// # Errors
-    /// The errors of [`FakeSpec::check`].
+    /// Fails with the errors of [`FakeSpec::check`].
     pub fn new(spec: FakeSpec) -> Result<Self> {
         spec.check()?;
         let seed = mix64(spec.seed.wrapping_add(GOLDEN));

@@ -59,7 +59,7 @@ impl Cutter {
     /// FastCDC.
     ///
     /// # Errors
-    /// The errors of [`Chunking::validate`].
+    /// Fails with the errors of [`Chunking::validate`].
     pub fn new(chunking: Chunking, seed: u64) -> Result<Cutter> {
         Self::with_gear(chunking, Gear::new(seed))
     }
@@ -68,7 +68,7 @@ impl Cutter {
     /// share.
     ///
     /// # Errors
-    /// The errors of [`Chunking::validate`].
+    /// Fails with the errors of [`Chunking::validate`].
     pub fn for_store(chunking: Chunking, chunker: Chunker, key: &GearKey) -> Result<Cutter> {
         match (chunker, key) {
             (Chunker::Plain, _) => Self::new(chunking, 0),

@@ -104,7 +104,7 @@ impl Encoder {
     /// Appends the bytes to store for `raw` to `out`, compressed or unchanged.
     ///
     /// # Errors
-    /// The errors of [`encode`](Self::encode).
+    /// Fails with the errors of [`encode`](Self::encode).
     pub fn append(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<Encoded> {
         let encoded = self.encode_behind(raw, out)?;
         if encoded == Encoded::Raw {

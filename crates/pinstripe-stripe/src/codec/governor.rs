@@ -105,7 +105,7 @@ impl EncoderSet {
     /// Returns the encoder of a codec.
     ///
     /// # Errors
-    /// The errors of [`Encoder::new`].
+    /// Fails with the errors of [`Encoder::new`].
     pub fn get(&mut self, codec: Codec) -> Result<&mut Encoder> {
         let found = self.encoders.iter().position(|encoder| encoder.codec() == codec);
         let at = match found {

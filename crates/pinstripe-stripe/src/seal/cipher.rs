@@ -21,7 +21,7 @@ impl Cipher {
     /// Makes the cipher with a key that nothing else uses.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for [`Encryption::None`].
+    /// Fails with [`Kind::Usage`] for [`Encryption::None`].
     pub fn new(encryption: Encryption, key: &[u8; 32]) -> Result<Self> {
         let algorithm: &'static Algorithm = match encryption {
             Encryption::Aes256Gcm => &AES_256_GCM,
@@ -36,7 +36,7 @@ impl Cipher {
     /// Makes the cipher of one run: its key is derived from a master key and the run's salt.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails with the errors of [`new`](Self::new).
     pub fn of_run(
         encryption: Encryption,
         master: &[u8; 32],

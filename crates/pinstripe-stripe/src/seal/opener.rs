@@ -89,7 +89,7 @@ impl Opener {
     /// Reads a snapshot object.
     ///
     /// # Errors
-    /// The errors of [`record`](Self::record).
+    /// Fails with the errors of [`record`](Self::record).
     pub fn snapshot(&self, bytes: &[u8]) -> Result<Snapshot> {
         let parsed = parse(bytes)?;
         let context = seal_context(parsed.store, parsed.id);
@@ -99,7 +99,7 @@ impl Opener {
     /// Reads a checkpoint.
     ///
     /// # Errors
-    /// The errors of [`record`](Self::record).
+    /// Fails with the errors of [`record`](Self::record).
     pub fn checkpoint(&self, bytes: &[u8]) -> Result<Snapshot> {
         if is_of(Object::Snapshot, bytes) {
             return self.snapshot(bytes);
@@ -128,7 +128,7 @@ impl Opener {
     /// cipher `seal`; bytes that are not sealed are returned unchanged.
     ///
     /// # Errors
-    /// The errors of [`record`](Self::record).
+    /// Fails with the errors of [`record`](Self::record).
     pub fn blob(&self, seal: Encryption, context: &[u8], bytes: &[u8]) -> Result<Vec<u8>> {
         let mut bytes = bytes.to_vec();
         if !self.is_sealed(seal, "object")? {

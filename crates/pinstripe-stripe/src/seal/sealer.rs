@@ -115,7 +115,7 @@ impl Sealer {
     /// Makes a complete record from bytes that are compressed already.
     ///
     /// # Errors
-    /// The errors of [`close`](Self::close).
+    /// Fails with the errors of [`close`](Self::close).
     pub fn record(
         &self,
         kind: RecordKind,

@@ -139,7 +139,7 @@ impl SetLayout {
     /// Computes the layout of a run of `logical_bytes` bytes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond [`LOGICAL_BYTES_MAX`].
+    /// Fails with [`Kind::Usage`] beyond [`LOGICAL_BYTES_MAX`].
     pub fn new(geometry: Geometry, set: SetId, logical_bytes: u64) -> Result<Self> {
         if logical_bytes > LOGICAL_BYTES_MAX {
             return Err(Error::new(Kind::Usage, "a stripe set holds at most 64 PiB"));

@@ -105,7 +105,7 @@ impl SetReader {
     /// after a failed read.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_agreed(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -133,7 +133,7 @@ impl SetReader {
     /// only the records in a strip show whether it is intact.
     ///
     /// # Errors
-    /// The errors of the layout.
+    /// Fails with the errors of the layout.
     pub fn unfinished(
         members: &[Option<SharedMember>],
         name: ExtentName,
@@ -221,7 +221,7 @@ impl SetReader {
     /// returned bytes are those that were written.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_verified(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<ReadReport> {
         self.read_rows(range, out, Trust::Checksum)
     }

@@ -21,7 +21,7 @@ impl SetReader {
     /// is read as by [`read`](Self::read).
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_span(&self, range: Range<u64>) -> Result<(Vec<u8>, ReadReport)> {
         if let Some(bytes) = self.read_runs(&range) {
             let fetched_bytes = bytes.len() as u64;

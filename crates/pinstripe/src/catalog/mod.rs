@@ -113,7 +113,7 @@ impl Catalog {
     /// each, and which try again later rather than wait long while the catalog is being filled.
     ///
     /// # Errors
-    /// The errors of [`open_existing`](Self::open_existing).
+    /// Fails with the errors of [`open_existing`](Self::open_existing).
     pub(crate) fn open_to_look(place: &Path, store: StoreId) -> Result<Self> {
         let catalog = Catalog::open_existing(place, store)?;
         schema::spare(&catalog.db).map_err(|error| catalog.failed(error))?;

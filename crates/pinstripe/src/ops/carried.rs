@@ -28,7 +28,7 @@ impl Carried {
     /// present member that lacks them.
     ///
     /// # Errors
-    /// The errors of [`Store::objects`]; the errors of the members.
+    /// Fails with the errors of [`Store::objects`], or with the errors of the members.
     pub fn gather(store: &Store) -> Result<Self> {
         let mut lasting: BTreeSet<_> = forgotten::names(store)?.into_iter().collect();
         lasting.extend(deletion::tombstone_names(store)?);
@@ -54,7 +54,7 @@ impl Carried {
     /// Writes all these objects to a member that lacks them; returns the number of objects written.
     ///
     /// # Errors
-    /// The errors of the member.
+    /// Fails with the errors of the member.
     pub(crate) fn put_on(&self, member: &dyn Member) -> Result<u64> {
         let mut written = 0;
         for (name, bytes) in &self.objects {
@@ -73,7 +73,7 @@ impl Carried {
     /// two sees the other.
     ///
     /// # Errors
-    /// The errors of [`Store::list`]; the errors of the members.
+    /// Fails with the errors of [`Store::list`], or with the errors of the members.
     pub(crate) fn update(&self, store: &Store, new: usize) -> Result<u64> {
         let written = self.put_later(store, new)?;
         drop_marks(store, new)?;

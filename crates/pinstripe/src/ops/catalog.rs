@@ -67,7 +67,7 @@ pub(crate) fn current_unless(
 /// searched again, unless a result was shown already: the second value of `search` tells that.
 ///
 /// # Errors
-/// The errors of [`current`] and of `search`.
+/// Fails with the errors of [`current`] and of `search`.
 pub fn searched<T>(
     store: &Store,
     place: &Path,
@@ -88,7 +88,7 @@ pub fn searched<T>(
 /// Rebuilds the catalog from the store's snapshots.
 ///
 /// # Errors
-/// The errors of [`current`].
+/// Fails with the errors of [`current`].
 pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog> {
     rebuild_unless(&NEVER, store, place, monitor)
 }
@@ -96,7 +96,7 @@ pub fn rebuild(store: &Store, place: &Path, monitor: &Monitor) -> Result<Catalog
 /// Rebuilds the catalog, in a process that continues after `stop` is set.
 ///
 /// # Errors
-/// The errors of [`current_unless`].
+/// Fails with the errors of [`current_unless`].
 pub(crate) fn rebuild_unless(
     stop: &AtomicBool,
     store: &Store,

@@ -39,7 +39,7 @@ impl<'a> Copies<'a> {
     /// Reads all copies of an object, using copies that were prefetched.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_with(store: &'a Store, name: ExtentName, ahead: &mut ReadAhead) -> Result<Self> {
         Self::read_by(store, name, store.votes(), ahead)
     }
@@ -47,7 +47,7 @@ impl<'a> Copies<'a> {
     /// Reads all copies of an object on which `votes` members have to agree.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_by(
         store: &'a Store,
         name: ExtentName,
@@ -143,7 +143,7 @@ impl ReadAhead {
     /// Returns a member's copy of an object; a prefetched copy is used once.
     ///
     /// # Errors
-    /// The errors of [`read_small`].
+    /// Fails with the errors of [`read_small`].
     pub fn read(
         &mut self,
         number: usize,

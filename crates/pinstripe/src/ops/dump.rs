@@ -35,7 +35,8 @@ pub struct DumpOptions<'a> {
 /// header, so that the rest of the archive can be read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or path; the errors of `out`.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot or path, or with the errors of
+/// `out`.
 pub fn run(
     store: &Store,
     options: &DumpOptions<'_>,

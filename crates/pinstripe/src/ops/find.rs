@@ -11,7 +11,7 @@ use pinstripe_base::monitor::Monitor;
 /// Brings the catalog at `place` up to date and passes every matching version to `show`.
 ///
 /// # Errors
-/// When the catalog cannot be brought up to date; the errors of `show`.
+/// Fails when the catalog cannot be brought up to date, or with the errors of `show`.
 pub fn run(
     store: &Store,
     place: &Path,

@@ -61,8 +61,8 @@ impl Verdict {
 /// dry run.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no rule, [`Kind::NotFound`] when no snapshot has the name,
-/// [`Kind::Refused`] when nothing would be left.
+/// Fails with [`Kind::Usage`] when there is no rule, with [`Kind::NotFound`] when no snapshot has
+/// the name, with [`Kind::Refused`] when nothing would be left.
 pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Result<Vec<Verdict>> {
     let known = snapshots::load(store, monitor)?;
     let verdicts = match &options.choice {
@@ -140,7 +140,7 @@ fn named(store: &Store, known: &[Snapshot], names: &[String]) -> Result<Vec<Verd
 /// Forgets a snapshot that has no intact object on any member, so that only its id is known.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no member has an object of this name.
+/// Fails with [`Kind::NotFound`] when no member has an object of this name.
 pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     let listed = store.list(pinstripe_member::Room::Snapshots)?;
     if !listed.contains_key(&id.0) {
@@ -209,8 +209,8 @@ fn mark(
 /// Makes a forgotten snapshot wanted again.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot or it is deleted, [`Kind::Busy`] when it is
-/// being deleted, [`Kind::Usage`] when its name is ambiguous.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot or it is deleted, with
+/// [`Kind::Busy`] when it is being deleted, with [`Kind::Usage`] when its name is ambiguous.
 pub fn undelete(store: &Store, name: &str, monitor: &Monitor) -> Result<Snapshot> {
     let known = snapshots::load_all(store, monitor)?;
     let id = find_forgotten(&known, name)?;

@@ -110,7 +110,7 @@ pub fn run(options: &InitOptions) -> Result<StoreConfig> {
 /// Like [`run`], with members wherever `places` can make them.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails with the errors of [`run`].
 pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     let members = options.members.len();
     let parity = usize::from(options.parity);

@@ -11,7 +11,7 @@ use pinstripe_member::{ExtentName, Room, snapshot};
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///
 /// # Errors
-/// The defect.
+/// Fails with the defect.
 pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let wrong = |what| Err(Error::new(Kind::Corrupt, what));
     match name {

@@ -49,7 +49,7 @@ impl Slot {
 /// reported.
 ///
 /// # Errors
-/// When a member cannot be listed; [`Kind::Usage`] for a store that is not encrypted.
+/// Fails when a member cannot be listed, or with [`Kind::Usage`] for a store that is not encrypted.
 pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     if store.config.encryption == Encryption::None {
         return Err(Error::new(Kind::Usage, "this store is not encrypted: it has no key slots"));
@@ -70,7 +70,7 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
 /// Adds a way to open the store.
 ///
 /// # Errors
-/// The errors of [`Store::add_slot`].
+/// Fails with the errors of [`Store::add_slot`].
 pub fn add(store: &Store, new: &NewSlot) -> Result<Slot> {
     store.add_slot(new).map(|slot| Slot::of(&slot))
 }
@@ -109,7 +109,7 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
 /// that were removed.
 ///
 /// # Errors
-/// The errors of [`Store::rotate_keys`].
+/// Fails with the errors of [`Store::rotate_keys`].
 pub fn rotate(store: &mut Store, new: &NewSlot) -> Result<(Slot, usize)> {
     let room = store.key_room()?;
     let before = room.current().map_or(0, |(_, slots)| slots.len());

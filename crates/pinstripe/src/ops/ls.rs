@@ -12,8 +12,9 @@ use pinstripe_member::entry::Entry;
 /// Passes every entry at and below `path` to `show`, in path order.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such snapshot or
-/// path; the errors of `show`. A page that cannot be read is a loss in the ledger.
+/// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+/// snapshot or path, or with the errors of `show`. A page that cannot be read is a loss in the
+/// ledger.
 pub fn run(
     store: &Store,
     snapshot: &str,

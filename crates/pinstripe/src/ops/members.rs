@@ -36,7 +36,7 @@ pub struct MemberStatus {
 /// Returns the remaining redundancy, or `None` without the keys, which reading the index requires.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub fn redundancy(store: &Store, monitor: &Monitor) -> Result<Option<Redundancy>> {
     if store.is_locked() {
         return Ok(None);

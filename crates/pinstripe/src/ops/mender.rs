@@ -118,7 +118,7 @@ impl Mender<'_> {
     /// Carries out the jobs of a plan in order; `told` receives the result of each.
     ///
     /// # Errors
-    /// The errors of `told`; [`Kind::Busy`] when the claim was ended.
+    /// Fails with the errors of `told`, or with [`Kind::Busy`] when the claim was ended.
     pub(super) fn mend(
         &self,
         jobs: &[Job<'_>],
@@ -172,7 +172,8 @@ impl Mender<'_> {
 /// rebuilt strips elsewhere.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when strips of it are beyond repair; the errors of the member.
+/// Fails with [`Kind::TooManyLosses`] when strips of it are beyond repair, or with the errors of
+/// the member.
 pub(super) fn lay(
     reader: &SetReader,
     slot: usize,
@@ -190,7 +191,7 @@ pub(super) fn lay(
 /// data.
 ///
 /// # Errors
-/// The errors of the member.
+/// Fails with the errors of the member.
 pub(super) fn salvage(
     reader: &SetReader,
     slot: usize,

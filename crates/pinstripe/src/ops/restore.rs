@@ -132,7 +132,7 @@ impl<'a> Selection<'a> {
     /// Returns a reader of the selected entries.
     ///
     /// # Errors
-    /// When the tree cannot be read.
+    /// Fails when the tree cannot be read.
     pub fn entries(&self) -> Result<ChosenReader<'a>> {
         let RestoreOptions { filter, owners, .. } = self.options;
         Ok(ChosenReader::new(self.all_entries()?, filter, owners))
@@ -141,7 +141,7 @@ impl<'a> Selection<'a> {
     /// Fails unless the snapshot has the path.
     ///
     /// # Errors
-    /// The errors of [`first_entry`].
+    /// Fails with the errors of [`first_entry`].
     pub(crate) fn require(&self) -> Result<()> {
         if !self.below.is_empty() {
             first_entry(&mut self.all_entries()?, self.below)?;

@@ -19,7 +19,8 @@ pub(crate) struct Selected {
 /// Finds the snapshot and normalizes the path.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is no such snapshot, [`Kind::Usage`] for an ambiguous name.
+/// Fails with [`Kind::NotFound`] when there is no such snapshot, with [`Kind::Usage`] for an
+/// ambiguous name.
 pub fn select(store: &Store, name: &str, path: &[u8], monitor: &Monitor) -> Result<Selected> {
     let known = snapshots::load(store, monitor)?;
     let snapshot = snapshots::find(&known, name)?.clone();

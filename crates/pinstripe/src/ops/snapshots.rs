@@ -9,7 +9,7 @@ use pinstripe_member::snapshot::Snapshot;
 /// Returns all snapshots, including forgotten ones, oldest first.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails with the errors of [`run`].
 pub fn all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
     snapshots::load_all(store, monitor)
 }
@@ -17,7 +17,7 @@ pub fn all(store: &Store, monitor: &Monitor) -> Result<Vec<Known>> {
 /// Returns all snapshots that are not forgotten, oldest first.
 ///
 /// # Errors
-/// When a member cannot be listed. Damaged snapshot objects are reported as losses.
+/// Fails when a member cannot be listed. Damaged snapshot objects are reported as losses.
 pub fn run(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     snapshots::load(store, monitor)
 }

@@ -63,7 +63,7 @@ impl Stray {
 /// `own` is the session of this process.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(super) fn find(store: &Store, own: Option<SessionId>) -> Result<Vec<Stray>> {
     let mut strays = Vec::new();
     for room in ROOMS {
@@ -198,8 +198,8 @@ struct Aside {
 /// from changing the members at the same time.
 ///
 /// # Errors
-/// The errors of [`find`]; the errors of [`Claim::confirm`]. A stray that cannot be set aside is
-/// reported too.
+/// Fails with the errors of [`find`], or with the errors of [`Claim::confirm`]. A stray that cannot
+/// be set aside is reported too.
 pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Result<u64> {
     let strays = find(store, Some(claim.session()))?;
     let may_be_moved = !store.is_locked();

@@ -183,7 +183,7 @@ impl<'a> MemberWriters<'a> {
     /// get sets and have not failed.
     ///
     /// # Errors
-    /// The errors of [`begin`](Self::begin).
+    /// Fails with the errors of [`begin`](Self::begin).
     pub(crate) fn begin_on_one(&self, name: ExtentName, turn: usize) -> Result<SetMembers> {
         let (_, members) = self.fit()?;
         let geometry = Geometry::new(1, 0, self.config.strip_bytes)?;

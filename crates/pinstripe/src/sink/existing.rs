@@ -111,7 +111,7 @@ impl Existing {
     /// Fills `buffer` from `offset` on; returns false when the file ends earlier.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<bool> {
         let mut filled = 0;
         while filled < buffer.len() {

@@ -28,7 +28,7 @@ impl TreeSink {
     /// may already hold entries, each file is complete under its name, and no mark is needed.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn begin(&self, text: &[u8]) -> Result<()> {
         if self.root.rules.overwrite {
             return Ok(());

@@ -142,7 +142,7 @@ impl TreeSink {
     /// Opens the target directory for reading only; returns `None` if it does not exist.
     ///
     /// # Errors
-    /// The errors of [`Self::create`].
+    /// Fails with the errors of [`Self::create`].
     pub fn look(to: &Path, rules: Rules) -> Result<Option<Self>> {
         match rustix::fs::stat(to) {
             Err(Errno::NOENT) => Ok(None),
@@ -186,8 +186,8 @@ impl TreeSink {
     /// writes would change its times, and its mode may forbid them.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`]. Metadata that could not be set is returned and is
-    /// not an error.
+    /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
+    /// returned and is not an error.
     pub fn finish_directory(&self, path: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         if !path.is_empty() {
             check_relative(path)?;
@@ -206,7 +206,7 @@ impl TreeSink {
     /// new one cannot be restored.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`].
+    /// Fails with the errors of [`Self::make_directory`].
     pub fn create_file(
         &self,
         path: &[u8],
@@ -233,8 +233,8 @@ impl TreeSink {
     /// Makes a symlink at `path`. Its `target` is only stored, and may point anywhere.
     ///
     /// # Errors
-    /// The errors of [`Self::make_directory`]. Metadata that could not be set is returned and is
-    /// not an error.
+    /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
+    /// returned and is not an error.
     pub fn symlink(&self, path: &[u8], target: &[u8], metadata: &Metadata) -> Result<Vec<Unset>> {
         self.make_entry("cannot create the symlink", path, metadata, |parent, name| {
             rustix::fs::symlinkat(target, parent, name)

@@ -51,7 +51,7 @@ impl TreeSink {
     /// Returns the strangers in the directory at `path`; none when it is missing or is a member.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the error of the system.
     pub(crate) fn strangers(&self, path: &[u8], wanted: &WantedNames) -> Result<Strangers> {
         let root = &self.root;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;

@@ -148,7 +148,7 @@ impl SourceFile {
     /// The removal of a name counts as a change as well, since it changes ctime.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn changed_since(&self, stat: &Stat) -> Result<bool> {
         let now = stat_of(self.fd.as_fd(), &self.path)?;
         let facts = |stat: &Stat| (stat.size_bytes, stat.mtime, stat.ctime);

@@ -50,7 +50,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd> {
 /// Returns the present metadata of the entry at `path`.
 ///
 /// # Errors
-/// The errors of [`read_link`].
+/// Fails with the errors of [`read_link`].
 pub(crate) fn stat_at(root: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     check_relative(path)?;
     pinstripe_member::stat_of(open_entry(root, path)?.as_fd(), path)

@@ -60,7 +60,7 @@ pub fn encode(store: &Store, sealer: &Sealer, checkpoint: &Snapshot) -> Result<V
 /// one with the most progress first. An unreadable checkpoint is reported as a warning.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<(ExtentName, Snapshot)>> {
     let mut found = Vec::new();
     for id in store.list(Room::Checkpoints)?.into_keys() {

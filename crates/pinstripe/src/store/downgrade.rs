@@ -22,7 +22,7 @@ use pinstripe_member::{ExtentName, Places, Room};
 /// labels. A place that does not answer is ignored.
 ///
 /// # Errors
-/// [`Kind::NotEncrypted`].
+/// Fails with [`Kind::NotEncrypted`].
 pub(super) fn refuse(
     config: &StoreConfig,
     looked: &[(PathBuf, Result<Label>)],

@@ -68,7 +68,7 @@ impl Marks {
 /// lists its snapshot.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, quorum, Belief::Agreed, read)?;
@@ -103,7 +103,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Marks> {
 /// of marks without an intact copy.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let read = |name, bytes: &[u8]| read_mark(store, name, bytes);
     let found = store.objects(Room::Forgotten, Quorum::Backup, Belief::Agreed, read)?;
@@ -116,7 +116,7 @@ pub fn names(store: &Store) -> Result<Vec<ExtentName>> {
 /// Reads one mark, or the void that takes its place.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for anything else.
+/// Fails with [`Kind::Corrupt`] for anything else.
 pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<Option<Mark>> {
     store.verify(ExtentName::In(Room::Forgotten, name), bytes)?;
     match Mark::decode(bytes) {

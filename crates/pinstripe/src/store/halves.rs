@@ -71,7 +71,7 @@ impl Store {
     /// Returns the names of the snapshots that exist, and of those that were deleted.
     ///
     /// # Errors
-    /// The errors of [`Store::names`].
+    /// Fails with the errors of [`Store::names`].
     pub(crate) fn snapshots_ever(&self) -> Result<BTreeSet<SnapshotId>> {
         let names = self.names(Room::Snapshots, Quorum::Backup)?;
         let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();

@@ -58,7 +58,7 @@ pub(crate) fn remove(store: &Store, session: SessionId, count: u64) {
 /// cannot be read.
 ///
 /// # Errors
-/// The errors of [`Store::names`].
+/// Fails with the errors of [`Store::names`].
 pub(crate) fn pulses(
     store: &Store,
     sessions: &[Session],
@@ -112,7 +112,7 @@ fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<H
 /// Removes heartbeats that belong to no existing session.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn remove_others(store: &Store) -> Result<()> {
     // In this order: a session is put before its heartbeats.
     let names = store.names(Room::Heartbeats, Quorum::Deletion)?;

@@ -70,7 +70,7 @@ impl Store {
     /// Returns the names of the key objects that every member must have.
     ///
     /// # Errors
-    /// The errors of [`key_room`](Self::key_room).
+    /// Fails with the errors of [`key_room`](Self::key_room).
     pub fn key_names(&self) -> Result<Vec<ExtentName>> {
         if self.config.encryption == Encryption::None {
             return Ok(vec![keys_name(&self.config)]);
@@ -84,7 +84,7 @@ impl Store {
     /// as sealed data can be read, it can also be opened.
     ///
     /// # Errors
-    /// The errors of the members, when more of them fail than parity replaces.
+    /// Fails with the errors of the members, when more of them fail than parity replaces.
     pub(crate) fn spread_keys(&self) -> Result<()> {
         self.spread_current(true)
     }
@@ -93,7 +93,7 @@ impl Store {
     /// `scrub` and `repair`.
     ///
     /// # Errors
-    /// The errors of [`spread_keys`](Self::spread_keys).
+    /// Fails with the errors of [`spread_keys`](Self::spread_keys).
     pub(super) fn spread_missing_keys(&self) -> Result<()> {
         self.spread_current(false)
     }
@@ -133,8 +133,8 @@ impl Store {
     /// Adds a slot to the current ring, and returns the slot.
     ///
     /// # Errors
-    /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
-    /// since then; the errors of the members.
+    /// Fails with [`Kind::Locked`] when the store was not unlocked, with [`Kind::Busy`] when its
+    /// keys were rotated since then, or with the errors of the members.
     pub(crate) fn add_slot(&self, new: &NewSlot) -> Result<KeySlot> {
         let (unlocked, room) = self.current_ring()?;
         let (ring, _) = room.current().ok_or_else(locked_error)?;
@@ -262,8 +262,8 @@ impl Store {
     /// `None` for a store without encryption.
     ///
     /// # Errors
-    /// [`Kind::Locked`] when the store was not unlocked, [`Kind::Busy`] when its keys were rotated
-    /// since then.
+    /// Fails with [`Kind::Locked`] when the store was not unlocked, with [`Kind::Busy`] when its
+    /// keys were rotated since then.
     pub(crate) fn chained_ring(&self) -> Result<Option<ChainedRing>> {
         if self.config.encryption == Encryption::None {
             return Ok(None);
@@ -354,7 +354,7 @@ impl Store {
     /// writer must have reached are copied to others.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub(crate) fn remove_stale_keys(&self) -> Result<()> {
         if self.config.encryption == Encryption::None {
             return Ok(());

@@ -12,7 +12,7 @@ impl Store {
     /// tombstones. Objects that exist only while a process runs are not included.
     ///
     /// # Errors
-    /// The errors of [`Store::list`].
+    /// Fails with the errors of [`Store::list`].
     pub(crate) fn lasting_objects(&self) -> Result<BTreeSet<ExtentName>> {
         let mut names: BTreeSet<_> = self.key_names()?.into_iter().collect();
         let (votes, votes_on_damage) = (self.votes(), self.votes_on_damage());

@@ -130,7 +130,7 @@ pub(crate) fn attach_or_replace(number: usize) -> String {
 /// for data.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when parity leaves no member for data.
+/// Fails with [`Kind::TooManyLosses`] when parity leaves no member for data.
 pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geometry> {
     let data = members.saturating_sub(config.parity.into()).min(MEMBERS_MAX);
     if data == 0 {
@@ -211,7 +211,7 @@ impl Store {
     /// are damaged.
     ///
     /// # Errors
-    /// The errors of [`SetReader::open_agreed`].
+    /// Fails with the errors of [`SetReader::open_agreed`].
     pub(crate) fn open_to_judge(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
         self.open_agreed(&self.members(), name, set)
     }
@@ -220,7 +220,7 @@ impl Store {
     /// moved to newcomers.
     ///
     /// # Errors
-    /// The errors of [`SetReader::open_agreed`].
+    /// Fails with the errors of [`SetReader::open_agreed`].
     pub(crate) fn open_to_check(&self, name: ExtentName, set: SetId) -> Result<SetReader> {
         self.open_agreed(&self.members_to_read(), name, set)
     }
@@ -347,7 +347,7 @@ impl Store {
     /// Returns the geometry of a new stripe set, over all members that get sets.
     ///
     /// # Errors
-    /// The errors of [`geometry_over`].
+    /// Fails with the errors of [`geometry_over`].
     pub fn geometry(&self) -> Result<Geometry> {
         geometry_over(&self.config, self.takers().iter().flatten().count())
     }
@@ -464,7 +464,7 @@ pub fn read_small(member: &dyn Member, name: ExtentName) -> Result<Vec<u8>> {
 /// Replaces a damaged or outdated small object; the old one stays until the new one is durable.
 ///
 /// # Errors
-/// The errors of the member.
+/// Fails with the errors of the member.
 pub(crate) fn replace_small(member: &dyn Member, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let mut writer = member.create(name, Replace::Allowed)?;
     writer.append(bytes)?;

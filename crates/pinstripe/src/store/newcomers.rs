@@ -74,7 +74,7 @@ impl Store {
     /// before.
     ///
     /// # Errors
-    /// The errors of [`meet_newcomers`](Self::meet_newcomers).
+    /// Fails with the errors of [`meet_newcomers`](Self::meet_newcomers).
     pub(crate) fn has_newcomers(&self) -> Result<bool> {
         Ok(self.meet_newcomers()? || !self.newcomers.met().is_empty())
     }
@@ -110,7 +110,7 @@ impl Store {
     /// are incomplete.
     ///
     /// # Errors
-    /// [`Kind::Busy`] then.
+    /// Fails with [`Kind::Busy`] then.
     pub(crate) fn refuse_newcomers(&self) -> Result<()> {
         if self.newcomers.met().is_empty() {
             return Ok(());

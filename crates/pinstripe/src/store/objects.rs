@@ -188,7 +188,7 @@ impl Store {
     /// Removes an object from every present member. After a power cut the object may exist again.
     ///
     /// # Errors
-    /// The errors of [`delete_all`](Self::delete_all).
+    /// Fails with the errors of [`delete_all`](Self::delete_all).
     pub(crate) fn drop_all(&self, name: ExtentName) -> Result<()> {
         let deleted = self.present().map(|(_, it)| self.or_without(it, it.delete(name)));
         deleted.fold(Ok(()), Result::and)
@@ -325,7 +325,8 @@ impl Store {
     /// writer must have reached.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no member has it; the error of a copy when none is intact.
+    /// Fails with [`Kind::NotFound`] when no member has it; the error of a copy when none is
+    /// intact.
     pub(crate) fn read_agreed<T>(
         &self,
         name: ExtentName,

@@ -173,7 +173,7 @@ impl Store {
     /// Like [`open`](Self::open), with options about what is between the store and its disks.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_with(any: &Path, options: OpenOptions) -> Result<Store> {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {

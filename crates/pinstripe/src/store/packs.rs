@@ -185,7 +185,7 @@ impl<'a> PackReader<'a> {
     /// Fetches a record by the number that an index has for its pack.
     ///
     /// # Errors
-    /// The errors of [`fetch`](Self::fetch).
+    /// Fails with the errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_place(
         &self,
         index: &Index<'_>,
@@ -198,7 +198,7 @@ impl<'a> PackReader<'a> {
     /// Fetches a record with a page of a tree, from the cache of this host if that has the record.
     ///
     /// # Errors
-    /// The errors of [`fetch`](Self::fetch).
+    /// Fails with the errors of [`fetch`](Self::fetch).
     fn fetch_page(
         &self,
         index: &Index<'_>,
@@ -275,7 +275,7 @@ impl<'a> ChunkReader<'a> {
     /// used.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].
+    /// Fails with [`Kind::NotFound`] when no pack has it, and the errors of [`PackReader::fetch`].
     pub fn read(&mut self, id: &ChunkId) -> Result<Vec<u8>> {
         let place = match self.index.find(id)? {
             Some(place) => place,
@@ -311,7 +311,7 @@ impl<'a> ChunkReader<'a> {
     /// Reads a chunk from one place and verifies its id.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read).
+    /// Fails with the errors of [`read`](Self::read).
     pub fn read_at(&mut self, id: &ChunkId, place: &Place) -> Result<Vec<u8>> {
         let raw = self.record(place.record)?;
         let start = place.raw_offset as usize;

@@ -24,7 +24,7 @@ type Holders<T> = BTreeMap<T, Vec<usize>>;
 /// the index has just listed their packs.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<Redundancy> {
     if store.is_far() && failed.is_empty() {
         return Ok(of_packs(store, index, |_, known| known));
@@ -47,7 +47,7 @@ pub fn redundancy(store: &Store, index: &Index<'_>, failed: &[usize]) -> Result<
 /// Determines the redundancy on all present members, and reports it.
 ///
 /// # Errors
-/// The errors of [`redundancy`].
+/// Fails with the errors of [`redundancy`].
 pub fn count(store: &Store, index: &Index<'_>, monitor: &Monitor) -> Result<Redundancy> {
     let counted = redundancy(store, index, &[])?;
     monitor.state_redundancy(counted);

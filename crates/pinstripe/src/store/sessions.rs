@@ -168,7 +168,7 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
 /// Returns the sessions whose process may be running, except `own`.
 ///
 /// # Errors
-/// The errors of [`load`].
+/// Fails with the errors of [`load`].
 pub(crate) fn at_work(
     store: &Store,
     own: Option<SessionId>,
@@ -183,7 +183,7 @@ pub(crate) fn at_work(
 /// is for callers that remove unreadable sessions.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn readable_at_work(
     store: &Store,
     own: Option<SessionId>,
@@ -199,7 +199,7 @@ pub(crate) fn readable_at_work(
 /// replaces.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn cut_off(store: &Store, quorum: Quorum) -> Result<Vec<ExtentName>> {
     let found = found(store, quorum)?;
     let is_all_there = store.absent().next().is_none();

@@ -25,7 +25,7 @@ pub struct Known {
 /// is reported as a loss.
 ///
 /// # Errors
-/// The errors of [`load_all`].
+/// Fails with the errors of [`load_all`].
 pub fn load(store: &Store, monitor: &Monitor) -> Result<Vec<Snapshot>> {
     let known = load_all(store, monitor)?.into_iter();
     Ok(known.filter(|known| !known.is_forgotten).map(|known| known.snapshot).collect())
@@ -136,7 +136,7 @@ pub(crate) fn read_void(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<(
 /// Reads one snapshot from any member with an intact copy.
 ///
 /// # Errors
-/// When none has.
+/// Fails when none has.
 pub fn read(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     let decode = |bytes: &[u8]| decode(store, id, bytes);
     match store.config.encryption {
@@ -165,8 +165,8 @@ fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
 /// Opens a snapshot object, which may have been sealed with newer keys.
 ///
 /// # Errors
-/// [`Kind::KeysChanged`] when the keys were rotated since this process opened the store; the errors
-/// of the opener.
+/// Fails with [`Kind::KeysChanged`] when the keys were rotated since this process opened the store,
+/// or with the errors of the opener.
 pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
     store.opener().snapshot(bytes).map_err(|error| store.newer_or_forged(error))
 }
@@ -174,7 +174,8 @@ pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
 /// Finds the snapshot for `name`: `latest`, or the beginning of an id.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several ids begin with this text.
+/// Fails with [`Kind::NotFound`] when there is none, with [`Kind::Usage`] when several ids begin
+/// with this text.
 pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
     let list = "list them with: pinstripe snapshots";
     if name == "latest" {

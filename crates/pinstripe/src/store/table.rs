@@ -52,7 +52,7 @@ impl Store {
     /// Like [`write_labels`](Self::write_labels), for a caller that has the claim.
     ///
     /// # Errors
-    /// The errors of [`write_labels`](Self::write_labels).
+    /// Fails with the errors of [`write_labels`](Self::write_labels).
     pub(crate) fn write_labels_with(&self, claim: &Claim) -> Result<u64> {
         claim.confirm()?;
         self.require_voucher()?;
@@ -77,7 +77,7 @@ impl Store {
     /// `voucher` would make: the first step of an upgrade.
     ///
     /// # Errors
-    /// The errors of [`write_labels`](Self::write_labels).
+    /// Fails with the errors of [`write_labels`](Self::write_labels).
     pub(crate) fn write_vouched_labels(
         &self,
         claim: &Claim,
@@ -104,7 +104,7 @@ impl Store {
     /// sees the other.
     ///
     /// # Errors
-    /// [`Kind::Busy`].
+    /// Fails with [`Kind::Busy`].
     pub(crate) fn refuse_upgrade(&self) -> Result<()> {
         if self.format != Format::V1 {
             return Ok(());
@@ -187,7 +187,7 @@ impl Store {
     /// Changes the table and writes it to all present members.
     ///
     /// # Errors
-    /// The errors of [`write_labels`](Self::write_labels).
+    /// Fails with the errors of [`write_labels`](Self::write_labels).
     pub fn change_table(
         &mut self,
         claim: &Claim,
@@ -435,7 +435,7 @@ impl Store {
     /// lists there.
     ///
     /// # Errors
-    /// The errors of [`change_table`](Self::change_table).
+    /// Fails with the errors of [`change_table`](Self::change_table).
     pub(crate) fn retire(&mut self, claim: &Claim, number: usize) -> Result<()> {
         self.member_slots[number].member = None;
         self.change_table(claim, |table| table.rows.retain(|row| usize::from(row.number) != number))

@@ -54,7 +54,7 @@ impl TreeWriter {
     /// Adds the next entry in path order.
     ///
     /// # Errors
-    /// The errors of `store`.
+    /// Fails with the errors of `store`.
     pub fn push(
         &mut self,
         entry: &Entry,
@@ -110,7 +110,7 @@ impl TreeWriter {
     /// Closes all levels and returns the root. An empty tree has one empty page.
     ///
     /// # Errors
-    /// The errors of `store`.
+    /// Fails with the errors of `store`.
     pub fn finish(mut self, store: &mut dyn FnMut(Vec<u8>) -> Result<ChunkId>) -> Result<TreeRoot> {
         if !self.page.is_empty() || self.levels.is_empty() {
             self.close_page(store)?;

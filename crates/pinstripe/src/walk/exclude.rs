@@ -70,9 +70,9 @@ impl Exclude {
     /// Parses patterns as the user wrote them.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a pattern that could match nothing or that means something else
-    /// elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between slashes,
-    /// a leading `!`, a `[:class:]`.
+    /// Fails with [`Kind::Usage`] for a pattern that could match nothing or that means something
+    /// else elsewhere: empty, an open `[`, a `\` at the end, `.` or `..` or nothing between
+    /// slashes, a leading `!`, a `[:class:]`.
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Result<Self> {
         let read = |pattern: P| {
             let written =

@@ -15,7 +15,8 @@ impl Glob {
     /// path, `src/*.c` for any end of a path, `build/` for directories only.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could match nothing.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for a pattern that could
+    /// match nothing.
     pub fn new(text: &[u8]) -> Result<Self> {
         Pattern::parse("pattern", text).map(Glob)
     }

@@ -317,7 +317,7 @@ impl Running<'_> {
 /// Returns the geometry of a striped log.
 ///
 /// # Errors
-/// The errors of [`Geometry::new`].
+/// Fails with the errors of [`Geometry::new`].
 pub fn geometry(head: &Head) -> Result<Geometry> {
     Geometry::new(head.outputs - head.parity, head.parity, head.strip_bytes)
 }

@@ -40,7 +40,7 @@ impl FromStr for Millionths {
     /// Parses `40%` or `0.4`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for anything else.
+    /// Fails with [`Kind::Usage`] for anything else.
     fn from_str(text: &str) -> Result<Self> {
         let (digits, whole) = match text.strip_suffix('%') {
             Some(digits) => (digits, 100.0),
@@ -89,7 +89,7 @@ impl FakeSpec {
     /// Whether such blocks are possible.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when not.
+    /// Fails with [`Kind::Usage`] when not.
     pub fn check(&self) -> Result<()> {
         if self.block_bytes.is_power_of_two() && BLOCK_BYTES.contains(&self.block_bytes) {
             return Ok(());

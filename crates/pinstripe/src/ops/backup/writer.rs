@@ -38,7 +38,7 @@ impl<'a> Writer<'a> {
     /// Begins a session that relies only on the chunks that its writer stores or looks up.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub fn begin(store: &'a Store, snapshot: SnapshotId, monitor: &'a Monitor) -> Result<Self> {
         let session = sessions::begin(store, Work::Backup, snapshot.0, Vec::new())?;
         store.foresee(&BEGINNING);

@@ -29,7 +29,7 @@ pub(super) struct Survey {
 /// Looks up all chunks that snapshots refer to, and reads each page of their trees once.
 ///
 /// # Errors
-/// When members that are present cannot be listed.
+/// Fails when members that are present cannot be listed.
 pub(super) fn survey<'a>(
     snapshots: &[Snapshot],
     chunks: &mut ChunkReader<'a>,

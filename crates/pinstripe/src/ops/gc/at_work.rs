@@ -10,7 +10,7 @@ use pinstripe_member::session::Session;
 /// since this gc began.
 ///
 /// # Errors
-/// The errors of [`sessions::load`].
+/// Fails with the errors of [`sessions::load`].
 pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
     match sessions::load(store, Quorum::Deletion) {
         Err(error) if error.kind() == Kind::Corrupt => {
@@ -25,7 +25,7 @@ pub(super) fn all_sessions(store: &Store) -> Result<Vec<Session>> {
 /// no session of its own, and removes nothing.
 ///
 /// # Errors
-/// The errors of [`sessions::load`].
+/// Fails with the errors of [`sessions::load`].
 pub(super) fn sessions_at_work(store: &Store, own: Option<SessionId>) -> Result<Vec<Session>> {
     if own.is_none() {
         return sessions::at_work(store, None, Quorum::Deletion);

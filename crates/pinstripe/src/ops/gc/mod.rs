@@ -114,7 +114,7 @@ pub fn run(store: &Store, options: &GcOptions, monitor: &Monitor) -> Result<GcOu
 /// count as needed: the caller has found that no pack has a readable copy of them.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// Fails with the errors of [`run`].
 pub(super) fn retire(
     store: &Store,
     sets: HashSet<SetId>,
@@ -130,7 +130,7 @@ pub(super) fn retire(
 /// Returns the number of tree pages that are in fewer packs than they should be.
 ///
 /// # Errors
-/// When a tree cannot be read; the errors of the members.
+/// Fails when a tree cannot be read, or with the errors of the members.
 pub(super) fn thin_pages(store: &Store, limits: Limits, monitor: &Monitor) -> Result<u64> {
     let detector = Arc::default();
     let options = GcOptions { max_waste: 1.0, dry_run: true, wait: WAIT, limits, detector };

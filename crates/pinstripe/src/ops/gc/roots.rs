@@ -19,7 +19,7 @@ use pinstripe_member::snapshot::TreeRoot;
 /// is finished, or cannot be finished any more.
 ///
 /// # Errors
-/// The errors of [`Store::names`].
+/// Fails with the errors of [`Store::names`].
 pub(super) fn names(store: &Store) -> Result<BTreeSet<SnapshotId>> {
     let names = store.names(Room::Snapshots, Quorum::Deletion)?;
     let mut names: BTreeSet<_> = names.into_iter().map(SnapshotId).collect();
@@ -47,7 +47,8 @@ impl StoreObservation {
     /// deleted.
     ///
     /// # Errors
-    /// The errors of [`Store::objects`] and [`deletion::load`]; [`Kind::Locked`] without the key.
+    /// Fails with the errors of [`Store::objects`] and [`deletion::load`], or with [`Kind::Locked`]
+    /// without the key.
     pub fn read(store: &Store, own: Option<SessionId>) -> Result<Self> {
         let mut sessions = sessions_at_work(store, own)?;
         let marks = forgotten::load(store, Quorum::Deletion)?;
@@ -66,7 +67,7 @@ impl StoreObservation {
     /// may be malicious.
     ///
     /// # Errors
-    /// The errors of the index.
+    /// Fails with the errors of the index.
     pub(crate) fn leave_out_returned(&mut self, index: &Index<'_>) -> Result<()> {
         for id in self.cases.snapshots_dead_by_few() {
             let Some(Some(tree)) = self.snapshots.get(&id) else { continue };

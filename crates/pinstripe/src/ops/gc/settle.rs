@@ -93,7 +93,7 @@ pub(super) fn may_reap(gc: &Collector<'_>, id: CondemnationId, lists: &Lists) ->
 /// processes may do this at once, with the same result.
 ///
 /// # Errors
-/// The errors of the members; the next gc continues.
+/// Fails with the errors of the members; the next gc continues.
 pub(super) fn carry_out(
     gc: &Collector<'_>,
     id: CondemnationId,
@@ -139,7 +139,7 @@ fn ended(store: &Store) -> Result<Vec<Session>> {
 /// frees space.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> {
     for name in roots.iter().map(|id| ExtentName::snapshot(*id)) {
         let lacks = |member: &&SharedMember| matches!(member.len(name), Err(error) if error.kind() == Kind::NotFound);
@@ -173,7 +173,7 @@ pub(super) fn spread(store: &Store, roots: &BTreeSet<SnapshotId>) -> Result<()> 
 /// member may have them.
 ///
 /// # Errors
-/// The errors of [`sessions::load`].
+/// Fails with the errors of [`sessions::load`].
 pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
     if store.absent().next().is_none() {
         return Ok(Vec::new());
@@ -189,7 +189,7 @@ pub(super) fn abandoned(store: &Store) -> Result<Vec<SnapshotId>> {
 /// Removes sessions that have no effect any more; returns their number.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn remove_ended(gc: &Collector<'_>) -> Result<u64> {
     let mut removed = 0;
     remove_cut_off(gc.store)?;

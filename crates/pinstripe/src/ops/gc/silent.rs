@@ -14,7 +14,7 @@ use pinstripe_member::session::{Session, Work};
 /// considers dead. Returns the number of sessions that were ended.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn end(gc: &Collector<'_>, at_work: &[Session]) -> Result<u64> {
     let watched: Vec<Session> = at_work.iter().filter(|it| is_watched(it)).cloned().collect();
     let pulses = match watched.is_empty() {

@@ -90,7 +90,7 @@ pub(super) struct Usages {
 /// `is_short` returns which packs lack an extent that no member can take.
 ///
 /// # Errors
-/// When a page of the index cannot be read.
+/// Fails when a page of the index cannot be read.
 pub(super) fn count(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -222,7 +222,7 @@ impl Usages {
 /// packs than they should be but in none of these.
 ///
 /// # Errors
-/// When a page of the index cannot be read.
+/// Fails when a page of the index cannot be read.
 pub(super) fn evacuating(
     rows: &Rows<'_>,
     marked: &Marked,
@@ -265,7 +265,7 @@ pub(super) fn evacuating(
 /// Returns the packs of `ours` that must be kept for needed chunks.
 ///
 /// # Errors
-/// When a page of the index cannot be read.
+/// Fails when a page of the index cannot be read.
 pub(super) fn rescued(
     rows: &Rows<'_>,
     marked: &Marked,

@@ -26,8 +26,9 @@ pub struct Added {
 /// interruption, running it again resumes. Adding a member that is leaving makes it active again.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is not empty, or is on the disk of another member and `same_disk` is
-/// not set; [`Kind::Busy`] when another process changes the members; the errors of the members.
+/// Fails with [`Kind::Refused`] when it is not empty, or is on the disk of another member and
+/// `same_disk` is not set, with [`Kind::Busy`] when another process changes the members, or with
+/// the errors of the members.
 pub fn add(store: &mut Store, place: &Path, same_disk: bool, monitor: &Monitor) -> Result<Added> {
     if !same_disk {
         init::refuse_disk(store, place, None)?;

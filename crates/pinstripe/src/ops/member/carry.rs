@@ -30,7 +30,7 @@ pub(super) fn threads(store: &Store, limits: &Limits) -> usize {
 /// Calls `work` for every item; after the first error no further call is begun.
 ///
 /// # Errors
-/// The first error.
+/// Fails with the first error.
 pub(super) fn each_until_error<T: Sync, R: Send + Default>(
     threads: usize,
     items: &[T],
@@ -48,7 +48,7 @@ pub(super) fn each_until_error<T: Sync, R: Send + Default>(
 /// Carries out all moves of a plan.
 ///
 /// # Errors
-/// The errors of the members; [`Kind::Busy`] when the claim was ended.
+/// Fails with the errors of the members, or with [`Kind::Busy`] when the claim was ended.
 pub(super) fn moves(
     store: &Store,
     claim: &Claim,
@@ -120,7 +120,7 @@ fn twin(reader: &SetReader, slot: usize, number: usize) -> Option<usize> {
 /// Whether another member has an intact copy of the extent that this member has of a set.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a set of a newer version.
+/// Fails with [`Kind::Unsupported`] for a set of a newer version.
 pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result<bool> {
     let Some(reader) = open(store, name)? else { return Ok(false) };
     Ok(slot_of(&reader, number).is_some_and(|slot| twin(&reader, slot, number).is_some()))
@@ -129,7 +129,7 @@ pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result
 /// Removes an extent of which another member has a copy.
 ///
 /// # Errors
-/// [`Kind::Busy`] when the claim was ended; the errors of the member.
+/// Fails with [`Kind::Busy`] when the claim was ended, or with the errors of the member.
 pub(super) fn drop_copy(
     store: &Store,
     claim: &Claim,

@@ -35,8 +35,8 @@ pub struct MemberShare {
 /// extents. With `dry_run` it only reports. After an interruption, running it again resumes.
 ///
 /// # Errors
-/// [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the members; the
-/// errors of the members.
+/// Fails with [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the
+/// members, or with the errors of the members.
 pub fn rebalance(
     store: &Store,
     dry_run: bool,

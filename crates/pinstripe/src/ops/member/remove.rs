@@ -35,10 +35,10 @@ pub struct RemoveOutcome {
 /// nothing new.
 ///
 /// # Errors
-/// [`Kind::Refused`] when it is absent, or when sets are striped over all members and some are
-/// absent; [`Kind::Locked`] when sets have to be rewritten and the key is not available;
-/// [`Kind::TooManyLosses`] when too few would remain for the parity; [`Kind::Busy`] when another
-/// process changes the members; the errors of the members.
+/// Fails with [`Kind::Refused`] when it is absent, or when sets are striped over all members and
+/// some are absent, with [`Kind::Locked`] when sets have to be rewritten and the key is not
+/// available, with [`Kind::TooManyLosses`] when too few would remain for the parity, with
+/// [`Kind::Busy`] when another process changes the members, or with the errors of the members.
 pub fn remove(
     store: &mut Store,
     number: usize,
@@ -87,7 +87,7 @@ pub(super) struct DrainingMember {
 /// Lists the extents of a member, and plans where they move.
 ///
 /// # Errors
-/// When a member cannot be listed.
+/// Fails when a member cannot be listed.
 pub(super) fn plan_for(
     store: &Store,
     number: usize,

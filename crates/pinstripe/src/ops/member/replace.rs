@@ -43,9 +43,9 @@ pub struct Replaced {
 /// again with the same directory resumes.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no such member, [`Kind::Refused`] when the directory is not empty,
-/// or is on the disk of a member that stays and `same_disk` is not set; [`Kind::Busy`] when another
-/// process changes the members; the errors of the members.
+/// Fails with [`Kind::Usage`] when there is no such member, with [`Kind::Refused`] when the
+/// directory is not empty, or is on the disk of a member that stays and `same_disk` is not set,
+/// with [`Kind::Busy`] when another process changes the members, or with the errors of the members.
 pub fn replace(
     store: &mut Store,
     number: usize,

@@ -149,7 +149,7 @@ impl SnapshotTree {
     /// Shows new snapshots, and hides those that were forgotten; returns whether anything changed.
     ///
     /// # Errors
-    /// When a member that is present cannot be listed.
+    /// Fails when a member that is present cannot be listed.
     pub fn refresh(&self) -> Result<bool> {
         let mut now: BTreeSet<[u8; 16]> = self.store.list(Room::Snapshots)?.into_keys().collect();
         now.extend(self.store.list(Room::Forgotten)?.into_keys());

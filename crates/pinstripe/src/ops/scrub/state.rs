@@ -12,7 +12,8 @@ use pinstripe_member::{ExtentName, Room};
 /// any intact copy is ignored: its sets are verified again.
 ///
 /// # Errors
-/// When the room cannot be listed; [`Kind::Unsupported`] when a newer version wrote a state.
+/// Fails when the room cannot be listed, or with [`Kind::Unsupported`] when a newer version wrote a
+/// state.
 pub(super) fn load(store: &Store) -> Result<ScrubState> {
     let mut newest = ScrubState::new(store.config.store);
     for (_, state) in stored(store)? {

@@ -42,7 +42,7 @@ pub struct ScrubStatus {
 /// since 1970.
 ///
 /// # Errors
-/// The errors of [`super::run`].
+/// Fails with the errors of [`super::run`].
 pub fn status(store: &Store, now: i64, monitor: &Monitor) -> Result<ScrubStatus> {
     let state = state::load(store)?;
     let survey = sets::survey(store, &HashSet::new(), &Ledger::new(store, monitor, &|_| {}))?;

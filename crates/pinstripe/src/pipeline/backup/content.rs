@@ -23,7 +23,7 @@ impl LongContent {
     /// Adds the next rows.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn add(&mut self, rows: Vec<ChunkRow>, record: &mut RecordBuilder<'_>) -> Result<()> {
         for row in rows {
             self.add_row(row, record)?;
@@ -61,7 +61,7 @@ impl LongContent {
     /// itself.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn finish(mut self, record: &mut RecordBuilder<'_>) -> Result<Content> {
         if !self.is_long {
             return Ok(Content::Chunks(self.rows));

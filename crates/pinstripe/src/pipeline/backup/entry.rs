@@ -47,7 +47,7 @@ impl OpenedFile {
     /// the first read: if the file changed during the backup, the next backup reads it again.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {

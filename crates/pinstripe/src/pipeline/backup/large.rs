@@ -115,7 +115,7 @@ impl ChunkTask {
     /// Carries the task out.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn run(self, record: &mut RecordBuilder<'_>) -> Result<Vec<ChunkRow>> {
         let mut rows = Vec::with_capacity(self.chunks.len());
         let mut fresh = FreshRun::default();

@@ -116,7 +116,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 ///
 /// # Errors
 /// Fails with the error that ends the run: a member is full, more members are lost than parity
-/// replaces, or the walk cannot begin; with [`Kind::Interrupted`] when it was stopped, or with
+/// replaces, or the walk cannot begin, or with [`Kind::Interrupted`] when it was stopped, or with
 /// [`Kind::Busy`] when its session was ended from outside. Errors of single entries are in the
 /// ledger.
 pub fn run(

@@ -52,7 +52,7 @@ impl<'a> RecordBuilder<'a> {
     /// Makes a builder with the usual record lengths of backups, for chunks that come one by one.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails with the errors of [`new`](Self::new).
     pub fn of_kind(
         shared: &'a Writing<'a>,
         kind: RecordKind,
@@ -82,7 +82,7 @@ impl<'a> RecordBuilder<'a> {
     /// Adds the first `bytes` bytes of that buffer as a chunk, which is stored only if it is new.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn keep_room(&mut self, bytes: usize) -> Result<ChunkRow> {
         let chunk = &self.raw[self.filled..self.filled + bytes];
         let row = ChunkRow { id: self.shared.keys.chunk_id(chunk), raw_bytes: bytes as u32 };
@@ -97,7 +97,7 @@ impl<'a> RecordBuilder<'a> {
     /// Adds a chunk from another buffer, which is stored only if it is new.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn add(&mut self, chunk: &[u8]) -> Result<ChunkRow> {
         let (row, is_new) = self.claim_row(chunk)?;
         if is_new {
@@ -119,7 +119,7 @@ impl<'a> RecordBuilder<'a> {
     /// Stores new chunks that follow each other in `raw`.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub(crate) fn add_claimed(&mut self, raw: &[u8], rows: Vec<ChunkRow>) -> Result<()> {
         // A chunk that fills a record alone is sent as it is; smaller ones are gathered.
         if raw.len() >= self.full_bytes {
@@ -151,7 +151,7 @@ impl<'a> RecordBuilder<'a> {
     /// Closes the record being filled, if there is one.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn flush(&mut self) -> Result<()> {
         if self.rows.is_empty() {
             return Ok(());
@@ -168,7 +168,7 @@ impl<'a> RecordBuilder<'a> {
     /// received.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn seal(&mut self, ticket: SealTicket) -> Result<()> {
         self.flush()?;
         let _ = self.records.send(ToPacker::Seal(ticket));
@@ -178,7 +178,7 @@ impl<'a> RecordBuilder<'a> {
     /// Closes the record being filled and reports that this feeder sends nothing more.
     ///
     /// # Errors
-    /// The errors of the compressor.
+    /// Fails with the errors of the compressor.
     pub fn leave(mut self, feeder: Feeder<'_>) -> Result<()> {
         let flushed = self.flush();
         let _ = self.records.send(ToPacker::Left { answered: feeder.leave() });

@@ -108,7 +108,7 @@ impl<'a> ChosenReader<'a> {
     /// Returns the next selected entry, or `None` at the end.
     ///
     /// # Errors
-    /// The errors of [`TreeReader::next_entry`].
+    /// Fails with the errors of [`TreeReader::next_entry`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         while self.ready.is_empty() {
             let Some(mut entry) = self.tree.next_entry()? else { return Ok(None) };
@@ -159,7 +159,7 @@ impl<'a> ChosenReader<'a> {
     /// Like [`TreeReader::content`].
     ///
     /// # Errors
-    /// Those of it.
+    /// Fails with the errors of it.
     pub fn content(&mut self, content: &Content) -> Result<Vec<ChunkRow>> {
         self.tree.content(content)
     }
@@ -167,7 +167,7 @@ impl<'a> ChosenReader<'a> {
     /// Like [`TreeReader::list`].
     ///
     /// # Errors
-    /// Those of it.
+    /// Fails with the errors of it.
     pub fn list(&mut self, id: &ChunkId) -> Result<Vec<ChunkRow>> {
         self.tree.list(id)
     }

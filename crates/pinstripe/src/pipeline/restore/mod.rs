@@ -276,7 +276,7 @@ impl RestorePlan<'_> {
     /// Returns whether there were such files.
     ///
     /// # Errors
-    /// The errors of [`files`](Self::files).
+    /// Fails with the errors of [`files`](Self::files).
     pub(crate) fn files_under_other_names(
         &self,
         tree: &mut ChosenReader<'_>,

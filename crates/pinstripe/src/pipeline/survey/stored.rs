@@ -52,7 +52,7 @@ type Tallies = Mutex<HashMap<u64, ContentTally>>;
 /// names. A file that cannot be read is a loss in the ledger, and not counted.
 ///
 /// # Errors
-/// The errors of `produce`.
+/// Fails with the errors of `produce`.
 pub(crate) fn survey_stored<R>(
     origin: Origin<'_>,
     monitor: &Monitor,

@@ -183,8 +183,8 @@ impl Cases {
 /// it. A list without an intact copy on any member is ignored, unless a gc is running.
 ///
 /// # Errors
-/// The errors of [`Store::objects`]; [`Kind::Busy`] when another process collects and a step of
-/// deletion cannot be read.
+/// Fails with the errors of [`Store::objects`], or with [`Kind::Busy`] when another process
+/// collects and a step of deletion cannot be read.
 pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
     let found = found(store, quorum)?;
     if let Some((name, error)) = found.unsound.into_iter().next()
@@ -210,7 +210,7 @@ fn is_another_gc_at_work(store: &Store, quorum: Quorum) -> Result<bool> {
 /// Returns the names of steps that no member can read.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
     let found = found(store, Quorum::Deletion)?;
     Ok(found.unsound.into_iter().map(|(name, _)| name).collect())
@@ -219,7 +219,7 @@ pub(crate) fn unreadable(store: &Store) -> Result<Vec<ExtentName>> {
 /// Returns the names of all steps that count.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn names(store: &Store) -> Result<Vec<ExtentName>> {
     let sound = found(store, Quorum::Backup)?.sound.into_keys();
     Ok(sound.map(|id| ExtentName::In(Room::Gc, id)).collect())
@@ -243,7 +243,7 @@ fn cases(sound: BTreeMap<[u8; 16], GcObject>, few: BTreeMap<[u8; 16], GcObject>)
 /// Returns the names in a room that are deleted, as far as tombstones can be read.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
     let cases = readable(store, Quorum::Backup)?;
     Ok(match room {
@@ -257,7 +257,7 @@ pub fn dead(store: &Store, room: Room) -> Result<HashSet<[u8; 16]>> {
 /// few members have counts only for extents that no more members have: a member brought these back.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(super) fn leave_out_dead(
     store: &Store,
     room: Room,
@@ -274,7 +274,7 @@ pub(super) fn leave_out_dead(
 /// that have the mark are absent.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(SnapshotId, u32)>> {
     let cases = readable(store, quorum)?;
     Ok(cases.reaping().flat_map(|lists| lists.snapshots.iter().copied()).collect())
@@ -284,7 +284,7 @@ pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(Snapsho
 /// is not a loss.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
     // Prefetched answers may be older than the read that the caller missed.
     store.foresee(&[]);
@@ -308,7 +308,7 @@ pub(crate) fn going_packs(store: &Store) -> Result<HashSet<SetId>> {
 /// missing extent is not damage, and is not rebuilt.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
     let ExtentName::In(Room::Packs, id) = name else { return Ok(false) };
     Ok(going_packs(store)?.contains(&SetId(id)))
@@ -345,7 +345,7 @@ pub fn put(
 /// Returns the names of all tombstones that can be read: they are kept on every member.
 ///
 /// # Errors
-/// The errors of [`Store::objects`].
+/// Fails with the errors of [`Store::objects`].
 pub(crate) fn tombstone_names(store: &Store) -> Result<Vec<ExtentName>> {
     let cases = readable(store, Quorum::Backup)?.0.into_iter();
     let dead = cases.filter(|(_, case)| case.tombstone.is_some());
@@ -380,7 +380,7 @@ pub fn stands(store: &Store, condemnation: CondemnationId) -> Result<bool> {
 /// that a reaping object without it is always a leftover.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.delete_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
     store.delete_all(step_name(condemnation, DeletionStep::Condemned))?;
@@ -391,7 +391,7 @@ pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case)
 /// be removed in any order; an object that returns is ignored because the tombstone exists.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result<()> {
     store.drop_all(step_name(condemnation, DeletionStep::Condemned))?;
     store.drop_all(ExtentName::In(Room::Gc, reaping_name(condemnation)))?;
@@ -402,7 +402,7 @@ pub fn clear(store: &Store, condemnation: CondemnationId, case: &Case) -> Result
 /// Removes a tombstone, once no member or index has anything that it lists.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn remove_tombstone(store: &Store, condemnation: CondemnationId) -> Result<()> {
     store.delete_all(step_name(condemnation, DeletionStep::Tombstone))
 }

@@ -35,7 +35,7 @@ pub fn read_pack_index(store: &Store, set: SetId) -> Result<PackIndex> {
 /// Reads the index at the end of a pack that is already open.
 ///
 /// # Errors
-/// The errors of [`read_pack_index`].
+/// Fails with the errors of [`read_pack_index`].
 pub(crate) fn index_of_pack(reader: &SetReader, set: SetId, opener: &Opener) -> Result<PackIndex> {
     own_index(reader, set, opener).map(|pack| pack.index)
 }

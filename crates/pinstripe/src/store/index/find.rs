@@ -159,7 +159,7 @@ impl Index<'_> {
     /// sorted, each page of the index is read at most once.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn missing(&self, ids: &[ChunkId]) -> Result<Vec<ChunkId>> {
         let mut missing = Vec::new();
         for id in ids {
@@ -174,7 +174,7 @@ impl Index<'_> {
     /// used.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn places(&self, id: &ChunkId) -> Result<Vec<Place>> {
         self.ask(|view| {
             let mut places: Vec<Place> = Vec::new();
@@ -201,7 +201,7 @@ impl Index<'_> {
     /// readable pack that is not condemned. The pack is then marked as used.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn rely_on(&self, id: &ChunkId) -> Result<bool> {
         self.ask(|view| {
             let mut may = false;
@@ -217,7 +217,7 @@ impl Index<'_> {
     /// was loaded: such chunks were stored twice.
     ///
     /// # Errors
-    /// The errors of [`find`](Self::find).
+    /// Fails with the errors of [`find`](Self::find).
     pub fn raced<'i>(&self, ids: impl IntoIterator<Item = &'i ChunkId>) -> Result<u64> {
         let view = self.view();
         let own = self.marks(|marks| marks.own.clone());
@@ -319,7 +319,7 @@ impl Rows<'_> {
     /// Passes every row to `show`, in the order of the ids. Ends at the first error of `show`.
     ///
     /// # Errors
-    /// The errors of [`find_many`](Self::find_many), and the errors of `show`.
+    /// Fails with the errors of [`find_many`](Self::find_many), and the errors of `show`.
     pub fn for_each(&self, show: &mut dyn FnMut(u64, &ChunkId, Place) -> Result<()>) -> Result<()> {
         let runs: Vec<&Run> = self.view.runs.iter().map(|run| &**run).collect();
         let loose: Vec<&Loose> = self.view.loose.iter().map(|loose| &**loose).collect();

@@ -30,7 +30,7 @@ const LISTS_MAX: usize = 8;
 /// Returns the stripe sets in a room, and which of the present members and newcomers have each.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let listed = store.list(room)?.into_iter();
     let mut sets: BTreeMap<_, _> = listed.map(|(id, members)| (SetId(id), members)).collect();
@@ -46,7 +46,7 @@ pub fn sets_in(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>>
 /// kept complete.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub(crate) fn standing_sets(store: &Store, room: Room) -> Result<BTreeMap<SetId, Vec<usize>>> {
     let mut sets = sets_in(store, room)?;
     if room == Room::Packs {

@@ -41,7 +41,8 @@ impl Index<'_> {
     /// have an extent.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a run of a newer version; the errors of the members.
+    /// Fails with [`Kind::Unsupported`] for a run of a newer version, or with the errors of the
+    /// members.
     pub fn mend(&self) -> Result<Mended> {
         let mut bad = Vec::new();
         for (run, packs) in sets_spoken_of(self.store)? {

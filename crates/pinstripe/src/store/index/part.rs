@@ -31,7 +31,7 @@ pub(super) fn parse<'b>(
 /// there and `judge` accepts it.
 ///
 /// # Errors
-/// The errors of [`read`].
+/// Fails with the errors of [`read`].
 pub(super) fn read_kept<T>(
     reader: &SetReader,
     kept: Option<&SealedCache>,
@@ -84,7 +84,7 @@ pub(super) fn read<T>(
 /// Returns the record with a pack's index, which is at the end of the pack.
 ///
 /// # Errors
-/// The errors of the seal.
+/// Fails with the errors of the seal.
 pub(crate) fn index_record(index: &PackIndex, sealer: &Sealer) -> Result<Vec<u8>> {
     write(RecordKind::PackIndex, &index.encode(), sealer)
 }

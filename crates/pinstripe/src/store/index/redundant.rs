@@ -32,7 +32,7 @@ impl Index<'_> {
     /// Removes runs whose packs are also listed by other runs that have all of their extents now.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub(crate) fn remove_redundant(&self) -> Result<()> {
         let view = self.view();
         if view.redundant.is_empty() {

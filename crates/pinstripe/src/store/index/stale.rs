@@ -141,7 +141,7 @@ fn covered_by(store: &Store, runs: &[(SetId, usize)]) -> Result<BTreeSet<(SetId,
 /// running.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(crate) fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<Vec<Superseded>> {
     let before = superseded(store)?;
     if before.is_empty() {
@@ -171,7 +171,7 @@ pub(crate) fn drop_superseded(store: &Store, own: Option<SessionId>) -> Result<V
 /// are unknown.
 ///
 /// # Errors
-/// The errors of [`Store::list`].
+/// Fails with the errors of [`Store::list`].
 pub(crate) fn stale_members(
     store: &Store,
     superseded: &[Superseded],

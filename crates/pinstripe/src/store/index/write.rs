@@ -135,7 +135,7 @@ impl<'s> RunWriter<'s> {
     /// table that [`finish`](Self::finish) gets.
     ///
     /// # Errors
-    /// The errors of the sink; [`Kind::Usage`] for a row out of order.
+    /// Fails with the errors of the sink, or with [`Kind::Usage`] for a row out of order.
     pub fn push(&mut self, row: Row) -> Result<()> {
         match self.last {
             Some(last) if row.id < last => {
@@ -221,7 +221,8 @@ impl<'s> RunWriter<'s> {
     /// Ends the run; `packs` is the table to which the pack numbers in rows refer.
     ///
     /// # Errors
-    /// The errors of the sink; [`Kind::Usage`] for more packs than a run can have.
+    /// Fails with the errors of the sink, or with [`Kind::Usage`] for more packs than a run can
+    /// have.
     pub fn finish(mut self, packs: &[RunPack]) -> Result<RunHead> {
         if packs.len() > RUN_MAX_PACKS {
             return Err(Error::new(Kind::Usage, "too many packs for one index run")

@@ -48,7 +48,7 @@ impl Store {
     /// whether every member that can be listed has the ring of this process.
     ///
     /// # Errors
-    /// The errors of [`confirm_keys`](Self::confirm_keys).
+    /// Fails with the errors of [`confirm_keys`](Self::confirm_keys).
     pub(crate) fn refuse_older_keys(&self) -> Result<bool> {
         let Some(unlocked) = &self.unlocked else { return Ok(true) };
         let own = KeyRing::name(self.config.store, unlocked.generation);
@@ -127,7 +127,7 @@ impl Store {
     /// outside.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub(super) fn end_earlier_sessions(&self) -> Result<bool> {
         let patience = if self.is_far() { ANSWER_WAIT_FAR } else { ANSWER_WAIT };
         let began = clock::monotonic();

@@ -60,7 +60,7 @@ impl Store {
     /// already. Returns the errors of slots that could not be tried.
     ///
     /// # Errors
-    /// The errors of [`unlock_within`](Self::unlock_within).
+    /// Fails with the errors of [`unlock_within`](Self::unlock_within).
     pub fn unlock(&mut self, credential: &Credential) -> Result<Vec<Error>> {
         let mut told = Vec::new();
         self.unlock_within(credential, &UnlockLimits::default(), &mut |error| told.push(error))?;
@@ -72,9 +72,9 @@ impl Store {
     /// are those in the newest label that a holder of the keys made.
     ///
     /// # Errors
-    /// [`Kind::WrongKey`] when no slot opens with the credential; the error does not list the
-    /// slots. [`Kind::Corrupt`] when neither a slot nor a ring is intact, or no label was made with
-    /// the keys.
+    /// Fails with [`Kind::WrongKey`] when no slot opens with the credential; the error does not
+    /// list the slots. [`Kind::Corrupt`] when neither a slot nor a ring is intact, or no label was
+    /// made with the keys.
     pub fn unlock_within(
         &mut self,
         credential: &Credential,

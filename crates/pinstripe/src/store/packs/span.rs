@@ -43,7 +43,7 @@ impl FetchedSpan {
     /// Passes the record at a place within the span to `take`.
     ///
     /// # Errors
-    /// The errors of [`PackReader::fetch`]; the errors of `take`.
+    /// Fails with the errors of [`PackReader::fetch`], or with the errors of `take`.
     pub(crate) fn take<T>(
         &self,
         (packs, index): (&PackReader<'_>, &Index<'_>),
@@ -94,7 +94,7 @@ impl PackReader<'_> {
     /// Fetches one record and verifies it.
     ///
     /// # Errors
-    /// The errors of [`fetch`](Self::fetch).
+    /// Fails with the errors of [`fetch`](Self::fetch).
     pub(crate) fn fetch_one(&self, index: &Index<'_>, place: RecordPlace) -> Result<FetchedSpan> {
         let content = SpanContent::Record(self.fetch_place(index, place)?);
         Ok(FetchedSpan { place, content })
