@@ -233,7 +233,7 @@ pub struct Far {
     pub extent_bytes: u64,
     /// Reads that are requested concurrently.
     pub reads: usize,
-    /// The preferred length of long reads, each of which costs a round trip.
+    /// The preferred length of long reads: each read costs a round trip.
     pub span_bytes: u64,
 }
 
@@ -293,7 +293,7 @@ pub trait BatchedMember: Send + Sync {
     /// Reads complete extents, in the order of `names`, as one request; an extent that is longer
     /// than `most_bytes` fails with `Kind::Corrupt`. Each extent has its own result.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
-    /// Like [`list`](Member::list) without the lengths, each of which may cost a request.
+    /// Like [`list`](Member::list) without the lengths, because each length may cost a request.
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;
     /// Hint: these rooms will be listed soon, and the small extents in them will be read. A later
     /// call may return the state at the time of this hint, unless this process has changed the

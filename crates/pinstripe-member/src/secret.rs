@@ -112,7 +112,7 @@ struct SecretArena {
     regions: Vec<SecretRegion>,
 }
 
-/// Pages between two guard pages, and a record of which of their cells are in use.
+/// Pages between two guard pages, and a bitmap of their used cells.
 struct SecretRegion {
     data: NonNull<u8>,
     taken: Vec<bool>,

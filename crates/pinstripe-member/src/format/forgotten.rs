@@ -1,5 +1,5 @@
-//! A mark on a snapshot: it says that the snapshot is forgotten, or that it is kept after all. Of
-//! several marks on a snapshot, the one with the highest generation counts.
+//! A mark on a snapshot: it says that the snapshot is forgotten, or that it is kept after all. If a
+//! snapshot has several marks, the one with the highest generation counts.
 //!
 //! Marks are only added, never changed: `forget` puts a mark of the next odd generation, undoing it
 //! one of the next even generation. So a member that returns with old marks changes nothing, and
@@ -36,7 +36,7 @@ impl Mark {
     }
 
     /// Whether the mark counts if only one member has it and no MAC proves its origin: it says that
-    /// the snapshot is kept, and its generation is one that a store can have reached.
+    /// the snapshot is kept, and a store can have reached its generation.
     pub fn counts_on_one(&self) -> bool {
         !self.is_forgotten() && self.generation <= GENERATION_OF_ONE_MAX
     }

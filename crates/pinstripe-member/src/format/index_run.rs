@@ -100,7 +100,7 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// Fails with [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) when the part belongs to
-/// another run, or is another part of this run.
+/// another run, or to another place in this run.
 pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {

@@ -149,7 +149,7 @@ impl Cutter {
     }
 
     /// Finds the positions where chunks may end in one segment of a run; the result does not depend
-    /// on other segments, so many threads may scan at once.
+    /// on other segments, and many threads may scan at once.
     ///
     /// `base` is the position of `data[0]`; `before` is the part of the run before `data`: only its
     /// last 64 bytes matter, and it may be shorter only if the run has no more.

@@ -26,7 +26,7 @@ pub enum Look {
     /// The preceding records are unknown, or were compressible.
     Thorough,
     /// The preceding records looked incompressible: this takes a quarter of the time, and a record
-    /// of which an eighth is compressible passes as random one time in eight.
+    /// that is compressible in one eighth passes as random one time in eight.
     Brief,
 }
 

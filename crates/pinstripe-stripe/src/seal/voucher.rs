@@ -46,8 +46,7 @@ impl Voucher {
     ///
     /// # Errors
     /// Fails with [`Kind::Corrupt`] when the object has no MAC or a wrong one, or with
-    /// [`Kind::KeysChanged`] when its generation is one that these keys do not have: newer, or
-    /// forged.
+    /// [`Kind::KeysChanged`] when these keys lack its generation, which is newer or forged.
     pub fn verify(&self, name: ExtentName, framed: &[u8]) -> Result<()> {
         let Some(vouched) = envelope::vouched(framed) else {
             return Err(Error::new(
@@ -80,7 +79,7 @@ fn mac(key: &[u8; 32], name: ExtentName, said: &[u8]) -> blake3::Hash {
     hasher.finalize()
 }
 
-/// The number by which a room enters a MAC; part of the format.
+/// The number of a room in the input of a MAC; part of the format.
 const fn room_byte(room: Room) -> u8 {
     match room {
         Room::Packs => 0,

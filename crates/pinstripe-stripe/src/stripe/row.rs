@@ -67,7 +67,7 @@ impl Buffers {
 }
 
 impl<'a> Row<'a> {
-    /// Makes a row of some columns, none of which has been read yet.
+    /// Makes a row of some columns; none of them has been read yet.
     pub(super) fn new(set: &'a SetReader, row: u64, columns: Range<u32>, trust: Trust) -> Self {
         let layout = set.layout();
         Row {

@@ -1,4 +1,4 @@
-//! Reads the trailer of an extent, of which only the name is known.
+//! Reads the trailer of an extent from its name alone.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{SetId, StoreId};

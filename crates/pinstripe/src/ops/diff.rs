@@ -36,7 +36,7 @@ pub struct Totals {
     pub retyped: u64,
     /// Paths with other content.
     pub modified: u64,
-    /// Paths of which only the metadata differ.
+    /// Paths whose metadata alone differ.
     pub metadata: u64,
     /// Bytes in files that only the second snapshot has, or whose content there differs.
     pub new_bytes: u64,

@@ -31,14 +31,14 @@ pub(super) struct Job<'a> {
     onto: Onto,
 }
 
-/// What is at the place that is written.
+/// The present content of the place that is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Onto {
     /// The same slot, damaged.
     Itself,
     /// Nothing.
     Nothing,
-    /// A slot of which another member has a copy.
+    /// A slot that another member has a copy of.
     Twin,
 }
 
@@ -100,7 +100,7 @@ impl Mender<'_> {
         hurt.map(in_place).chain(jobs).collect()
     }
 
-    /// Returns members with a slot of which another member has a copy; the copy that remains is an
+    /// Returns members with a slot that another member has a copy of; the copy that remains is an
     /// intact one, if there is any.
     fn spare(&self, is_hurt: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut spare = Vec::new();

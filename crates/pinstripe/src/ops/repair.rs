@@ -1,7 +1,7 @@
 //! `repair`: rewrites damaged data from parity or from another copy.
 //!
-//! Every strip is read and verified; an extent with damage is rebuilt completely beside the old one
-//! and replaces it only when it is durable. Snapshot objects, keys and labels are copied from a
+//! Every strip is read and verified; an extent with damage is rebuilt completely next to the old
+//! one and replaces it only when it is durable. Snapshot objects, keys and labels are copied from a
 //! member with an intact copy. An index run that cannot be read is rebuilt from the packs. The
 //! label of a rebuilt member comes last: before that, the directory is not a member. If parity
 //! cannot repair a pack, its readable data is rewritten into new packs, and the rest is given up

@@ -2,8 +2,8 @@
 //!
 //! Removal begins in a directory, its *base*, and stays on the mount through which the base was
 //! reached. Invariants: nothing is removed outside the target or through a symlink; no mount point
-//! is removed, nor anything on another mount than the base's, whether that is another file system
-//! or another directory of the same one; this includes mounts that appear during the removal; no
+//! is removed, nor anything on another mount than the base's, be it on another file system or on
+//! another directory of the same one; this includes mounts that appear during the removal; no
 //! member of any store is touched, nor a directory that contains one.
 
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use pinstripe_io::beneath::{Passage, failure, shown};
 use pinstripe_io::mounts::MountIdentity;
 use pinstripe_member::tree::is_at_or_below;
 
-/// The file by which a directory is recognized as a member.
+/// The file that identifies a directory as a member.
 const MEMBER_LABEL: &[u8] = b"pinstripe.member";
 
 /// Whether to remove entries, or only to find out which would be removed.

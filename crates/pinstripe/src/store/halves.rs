@@ -1,11 +1,11 @@
 //! Halves of a divided store: groups of members that were separated, and that each replaced some of
 //! the other members.
 //!
-//! A store works without some members, as many as parity replaces. If both parts go on working (two
-//! members with parity 1, each on its own), each gets backups, and as soon as one part replaces the
-//! members of the other, their tables of members differ permanently. A half that finds the other
-//! one reports it and counts the snapshots that only the other has; `ops::member::merge` copies
-//! them.
+//! A store works without some members, as many as parity replaces. If both parts continue to work
+//! (two members with parity 1, each on its own), each gets backups, and as soon as one part
+//! replaces the members of the other, their tables of members differ permanently. A half that finds
+//! the other one reports it and counts the snapshots that only the other has; `ops::member::merge`
+//! copies them.
 //!
 //! Invariant: nothing is taken from another half except the fact that it exists.
 

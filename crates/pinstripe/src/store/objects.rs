@@ -1,9 +1,9 @@
 //! Small objects with a copy on every member: these are put, found and removed together,
 //! concurrently with other processes.
 //!
-//! An object counts when so many members have it that any two processes must have used one member
-//! in common. Members are used in the order of their numbers, so that of two processes that put
-//! different objects under one name, the first member decides and the loser gets an error.
+//! An object counts when enough members have it that any two processes must have used one of these
+//! members in common. Members are used in the order of their numbers, so that of two processes that
+//! put different objects under one name, the first member decides and the loser gets an error.
 //!
 //! No single member is trusted. In an encrypted store of format version 2 that was opened with its
 //! keys, each object carries a MAC, and one intact copy is enough. Otherwise [`Belief`] gives the
@@ -31,8 +31,8 @@ const AHEAD_BYTES: u64 = 64 << 10;
 pub enum Quorum {
     /// As many as a backup needs: all members except as many as parity replaces.
     Backup,
-    /// So many that every writer has used one of them: the same as for a backup if these are more
-    /// than half of the members, otherwise all.
+    /// Enough members that every writer has used one of them: the same as for a backup if these are
+    /// more than half of the members, otherwise all.
     Deletion,
 }
 

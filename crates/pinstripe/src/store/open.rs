@@ -30,8 +30,7 @@ use pinstripe_member::{
 };
 use pinstripe_stripe::Opener;
 
-/// What is placed between a store and its disks: nothing, unless a test or an experiment asks for
-/// it.
+/// The layers between a store and its disks: none, unless a test or an experiment asks for them.
 #[derive(Default, Clone)]
 pub struct OpenOptions {
     /// Faults to inject into the members that the plan names.
@@ -158,7 +157,7 @@ impl MemberSlot {
 }
 
 impl Store {
-    /// Opens the store of which `any` is a member. `faults` are injected into the members that they
+    /// Opens the store that has `any` as a member. `faults` are injected into the members that they
     /// name.
     ///
     /// # Errors

@@ -147,7 +147,7 @@ fn commit_of(session: &Session) -> ExtentName {
     ExtentName::In(room, session.commit)
 }
 
-/// Returns all sessions. A session without an intact copy counts only if so many members have it
+/// Returns all sessions. A session without an intact copy counts only if enough members have it
 /// that its writer may have continued; otherwise the write or the removal was interrupted.
 ///
 /// # Errors

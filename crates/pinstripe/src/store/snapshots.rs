@@ -21,8 +21,8 @@ pub struct Known {
     pub is_forgotten: bool,
 }
 
-/// Returns all snapshots that are wanted, oldest first. A snapshot of which every copy is damaged
-/// is reported as a loss.
+/// Returns all snapshots that are wanted, oldest first. A snapshot is reported as a loss if every
+/// copy of it is damaged.
 ///
 /// # Errors
 /// Fails with the errors of [`load_all`].

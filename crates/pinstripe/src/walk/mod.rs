@@ -19,8 +19,8 @@
 //! Invariants: symlinks are never followed, not even the root; every name is looked up relative to
 //! a directory descriptor; an entry that cannot be read becomes [`Trouble`] at its position in the
 //! stream, and the walk continues. The walk limits the finished entries that wait for the consumer
-//! and the open descriptors, and holds nothing of a directory but its names. The walk never reads
-//! content (except the tag file of a cache), writes or prints anything, or decides what an
+//! and the open descriptors, and keeps only the names of a directory in memory. The walk never
+//! reads content (except the tag file of a cache), writes or prints anything, or decides what an
 //! unreadable entry means.
 
 #![allow(clippy::disallowed_methods, reason = "lists directories")]

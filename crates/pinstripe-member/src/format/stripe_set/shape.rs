@@ -40,7 +40,7 @@ impl Geometry {
     /// Validates the three numbers and returns the geometry.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] for numbers that are no valid geometry, or with
+    /// Fails with [`Kind::Usage`] for numbers that do not form a valid geometry, or with
     /// [`Kind::Unsupported`] for three or four parity strips, which the format allows but this
     /// program does not implement.
     pub fn new(data: u8, parity: u8, strip_bytes: u32) -> Result<Self> {

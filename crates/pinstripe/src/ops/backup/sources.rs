@@ -18,8 +18,8 @@ use pinstripe_io::paths;
 use pinstripe_member::is_remote;
 use pinstripe_member::tree::{compare_paths, is_at_or_below};
 
-/// The largest size of the list of sources in a snapshot object, of which every member has a
-/// complete copy.
+/// The largest size of the list of sources in a snapshot object, which every member stores
+/// completely.
 const SOURCES_MAX_BYTES: usize = 8 << 20;
 
 /// Excludes members that are within a source: otherwise each backup would save the packs of the one

@@ -1,7 +1,7 @@
 //! Decodes the records of a pack from its strips while the strips are verified, so that a pack is
 //! read only once.
 //!
-//! Invariants: a record is decoded from verified bytes only; a record of which a part was not
+//! Invariants: a record is decoded from verified bytes only; a record with a part that was not
 //! passed to `show`, or that is damaged as it was passed, is fetched as all readers do it, which
 //! reports the error.
 

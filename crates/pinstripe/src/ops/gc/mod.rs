@@ -193,7 +193,7 @@ fn keep_longer(store: &Store, monitor: &Monitor) -> Result<u64> {
     Ok(extended)
 }
 
-/// Requires so many members to be present that every writer has used at least one of them.
+/// Requires enough present members that every writer has used at least one of them.
 fn require_members(store: &Store) -> Result<()> {
     let (there, least) = (store.present().count(), store.least_members(Quorum::Deletion));
     if there >= least {

@@ -4,8 +4,8 @@
 //! packs have are not condemned a second time; a pack without rows is never condemned, since its
 //! content is unknown; a pack that holds only copies of needed chunks is repacked, so that the
 //! other copy is read before this one is deleted; a pack that cannot be read is deleted only if it
-//! holds nothing but such copies. Of a chunk in several packs, as many copies count as the chunk
-//! should have: two for a page in a store without parity, otherwise one.
+//! holds nothing but such copies. A chunk in several packs counts in as many of them as should have
+//! it: two for a page in a store without parity, otherwise one.
 
 use std::collections::HashSet;
 

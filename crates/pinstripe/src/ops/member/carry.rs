@@ -126,7 +126,7 @@ pub(super) fn has_twin(store: &Store, name: ExtentName, number: usize) -> Result
     Ok(slot_of(&reader, number).is_some_and(|slot| twin(&reader, slot, number).is_some()))
 }
 
-/// Removes an extent of which another member has a copy.
+/// Removes an extent that another member has a copy of.
 ///
 /// # Errors
 /// Fails with [`Kind::Busy`] when the claim was ended, or with the errors of the member.

@@ -40,7 +40,7 @@ impl Budget {
         }
     }
 
-    /// Combines two budgets, each of which sets what the other does not.
+    /// Combines two budgets that set different limits.
     ///
     /// # Errors
     /// Fails with [`Kind::Usage`] when both set the same limit.

@@ -41,7 +41,7 @@ impl JobResults {
     }
 }
 
-/// The content of an inode of which more names will follow.
+/// The content of an inode that will appear under more names.
 struct FirstName {
     content: Content,
     extents: Vec<Range<u64>>,

@@ -101,7 +101,7 @@ pub struct Join<'a, T> {
     stopped: bool,
     /// Sources that could not be read at all.
     refused: usize,
-    /// Inodes with several names, one of which was sent to a worker.
+    /// Inodes with several names whose content was sent to a worker under one of them.
     linked: HashSet<(u64, u64)>,
     /// The last source that was walked, or the last directory above a source that was processed.
     last: Option<&'a [u8]>,

@@ -52,7 +52,7 @@ impl<'a> Previous<'a> {
         Previous { trees, at: 0, ahead: None, reached: None }
     }
 
-    /// Returns the entry at `path`, and by which backup it was recorded. Paths must be requested in
+    /// Returns the entry at `path`, and the backup that recorded it. Paths must be requested in
     /// path order.
     pub fn entry(&mut self, path: &[u8], monitor: &Monitor) -> Option<(Entry, Sight)> {
         loop {

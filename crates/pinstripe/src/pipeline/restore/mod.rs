@@ -4,8 +4,8 @@
 //! The caller plans: it walks the snapshot in path order, makes directories at once, and collects
 //! the chunks of files until a plan is full. The chunks of a plan are sorted by their place in the
 //! packs, so that every record is read and decoded once for all files that need it. Files are
-//! written out of order; whoever writes the last piece of a file finishes it. A file that cannot be
-//! restored completely is removed.
+//! written out of order; the thread that writes the last piece of a file finishes it. A file that
+//! cannot be restored completely is removed.
 //!
 //! Invariant: fetched records and those in flight take no more than their share of the memory,
 //! whatever their lengths; see the [runner](pinstripe_prefetch::runner), which knows the plan. From

@@ -61,7 +61,7 @@ struct World {
     snapshots: BTreeMap<SnapshotId, Chunks>,
     packs: BTreeMap<SetId, Chunks>,
     cases: Cases,
-    /// Snapshots that an actor was told exist.
+    /// Snapshots that were reported to an actor as existing.
     promised: BTreeSet<SnapshotId>,
     /// The number of actors that may still die.
     deaths: u8,
@@ -368,7 +368,7 @@ fn a_session_ended_from_outside() {
 }
 
 /// A gc whose host is considered dead loses its session at any point, even after its point of no
-/// return, and continues beside its heir.
+/// return, and continues concurrently with its heir.
 #[test]
 fn a_gc_taken_for_dead_that_goes_on_beside_its_heir_and_an_undelete() {
     let actors = vec![

@@ -37,8 +37,8 @@ pub(crate) fn indexed_sets(store: &Store) -> Result<Vec<SetId>> {
 impl Index<'_> {
     /// Reads every run completely. Writes a run for packs that no intact run lists; the new run
     /// also replaces runs that list missing packs or that lack an extent on a member. Removes runs
-    /// that cannot be read, except runs of a newer version, and those of which an absent member may
-    /// have an extent.
+    /// that cannot be read, except runs of a newer version and runs that an absent member may have
+    /// an extent of.
     ///
     /// # Errors
     /// Fails with [`Kind::Unsupported`] for a run of a newer version, or with the errors of the

@@ -83,7 +83,7 @@ struct View {
     lost: Arc<BTreeSet<SetId>>,
 }
 
-/// What is known about runs and packs of a store apart from the view.
+/// Flags of runs and packs of a store that are not part of the view.
 #[derive(Default)]
 struct Marks {
     /// Packs that deletion condemned, whether or not they are in the list.

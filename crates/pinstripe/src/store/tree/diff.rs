@@ -244,8 +244,8 @@ impl<'a> TreeDiff<'a> {
         passed
     }
 
-    /// Reads from one of the two trees. What cannot be read in this tree is skipped in the other
-    /// one.
+    /// Reads from one of the two trees. Paths that cannot be read in this tree are skipped in the
+    /// other one.
     fn read(
         &mut self,
         side: DiffSide,

@@ -129,7 +129,7 @@ impl VersionsState {
     }
 }
 
-/// What must be done with the catalog.
+/// The work that the catalog needs: an update or a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
     /// Bring the catalog up to date.
