@@ -277,7 +277,7 @@ pub trait Member: Send + Sync {
     /// The member's path, for messages.
     fn place(&self) -> &Path;
     /// The batched calls of this member; `None` if the calls above are as good. Callers use the
-    /// methods of `dyn Member`, which fall back to the calls above.
+    /// methods of `dyn Member`, which use the simple calls if there are no batched ones.
     fn batched(&self) -> Option<&dyn BatchedMember>;
 }
 

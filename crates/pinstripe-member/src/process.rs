@@ -1,5 +1,5 @@
-//! The identity of this process, and whether another process with a recorded identity has certainly
-//! ended.
+//! Identifies this process, and finds out whether another process with a recorded identity has
+//! certainly ended.
 //!
 //! "Certainly" is meant strictly: it is the same boot of the same kernel and the same PID
 //! namespace, and there is no process with that PID, or one with another start time, or a zombie.

@@ -112,7 +112,7 @@ struct SecretArena {
     regions: Vec<SecretRegion>,
 }
 
-/// Pages between two guard pages, and a bitmap of their used cells.
+/// Pages between two guard pages, with a flag for each cell that says whether it is in use.
 struct SecretRegion {
     data: NonNull<u8>,
     taken: Vec<bool>,

@@ -1,8 +1,8 @@
 //! The hook of the crash tests: it gets every system call of a directory member that changes the
 //! disk.
 //!
-//! A [`Steps`] is called around each such call and decides whether it happens. Without a hook the
-//! calls are made directly, without the cost of paths or closures.
+//! A [`Steps`] hook is called around each such system call and decides whether the call is made.
+//! Without a hook the calls are made directly, without the cost of paths or closures.
 
 use std::io;
 use std::path::Path;

@@ -100,7 +100,7 @@ impl Patience {
         self.0.control
     }
 
-    /// Runs a query about a place that may not answer.
+    /// Runs a query about a place that may not answer, with a deadline.
     ///
     /// # Errors
     /// Fails with [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered) when the place does

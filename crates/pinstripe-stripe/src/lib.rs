@@ -2,8 +2,8 @@
 //!
 //! `chunk` cuts a stream, `dedup` decides which chunks are new, `codec` compresses them, `seal`
 //! encrypts them, and `stripe` distributes them over the members with parity. `retention` selects
-//! the snapshots that retention rules keep. The stages themselves only compute; `abort` ends a run
-//! whose stages have threads.
+//! the snapshots that retention rules keep. The stages only compute; `abort` ends a run in which
+//! stages have threads.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

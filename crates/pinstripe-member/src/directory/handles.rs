@@ -48,7 +48,7 @@ impl Keeper for Handles {
 }
 
 impl Handles {
-    /// A cache that closes its files when the process is short of descriptors.
+    /// Makes a cache that closes its files when the process is short of file descriptors.
     pub fn new() -> Arc<Self> {
         let most = descriptors::share(MAX_HANDLES, 16);
         let handles = Arc::new(Handles { state: Mutex::default(), most });
@@ -95,7 +95,7 @@ impl Handles {
         state.slots[at] = slot;
     }
 
-    /// Drops the file of an extent that was deleted or replaced.
+    /// Drops the cached file of an extent that was deleted or replaced.
     pub fn forget(&self, name: ExtentName) {
         let mut state = self.state();
         state.epoch += 1;

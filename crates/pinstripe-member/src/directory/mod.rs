@@ -45,7 +45,7 @@ use crate::{
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::lock;
 
-/// The directory that a new file system has at its top.
+/// The name of the directory that a new file system has at its top.
 const FILE_SYSTEM_OWN: &[u8] = b"lost+found";
 
 /// A member in a local directory.

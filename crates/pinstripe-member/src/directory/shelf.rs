@@ -1,4 +1,4 @@
-//! The directories of a member, and the directory of each extent. Pure.
+//! The directories of a member, and which of them each extent is in. Pure.
 
 use crate::{ExtentName, Room};
 use pinstripe_base::id::SetId;
@@ -20,8 +20,8 @@ impl Shelf {
     /// The number of shelves.
     pub const COUNT: usize = 2 + Room::ALL.len() + 256;
 
-    /// The shelves that [`create_in_with`](super::DirectoryMember::create_in_with) makes: all but
-    /// `packs/ab`.
+    /// The shelves that [`create_in_with`](super::DirectoryMember::create_in_with) makes: all
+    /// except `packs/ab`.
     pub const FIXED: [Shelf; 1 + Room::ALL.len()] = [
         Shelf::Tmp,
         Shelf::Room(Room::Packs),
@@ -46,7 +46,7 @@ impl Shelf {
         }
     }
 
-    /// A dense number below [`COUNT`](Shelf::COUNT).
+    /// Returns the shelf's number; the numbers are consecutive and below [`COUNT`](Shelf::COUNT).
     pub fn number(self) -> usize {
         match self {
             Shelf::Root => 0,

@@ -1,8 +1,8 @@
-//! The system calls of a directory member, all relative to one open directory.
+//! The system calls of a directory member, all relative to one open directory descriptor.
 //!
 //! Invariants: no call follows a symlink below the root. Every call that changes the disk passes
 //! the [`Steps`]. The directory entry of an extent's shelf is durable before a seal relies on it. A
-//! failed sync is reported and never repeated on the same file.
+//! sync that failed is reported and never repeated on the same file.
 
 use std::fs::File;
 use std::io;
@@ -152,7 +152,8 @@ impl Tree {
         Ok(OpenShelf { shelf, fd })
     }
 
-    /// Opens a shelf; creates it if it is missing, and ensures that it survives a power cut.
+    /// Opens a shelf, creates it if it is missing, and ensures that its directory entry survives a
+    /// power cut.
     ///
     /// The parent is synced at the first use of a shelf in this process even if the shelf exists:
     /// the process that created it may not have synced the parent yet.
@@ -200,7 +201,7 @@ impl Tree {
         })
     }
 
-    /// Makes the member's own directory durable in its parent, if the parent can be opened.
+    /// Makes the directory entry of the member durable in its parent, if the parent can be opened.
     pub(crate) fn sync_parent(&self) -> io::Result<()> {
         let flags = OPEN_DIRECTORY;
         let parent = match patiently(|| fs::openat(self.root(), "..", flags, Mode::empty())) {

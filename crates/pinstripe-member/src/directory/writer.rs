@@ -1,4 +1,4 @@
-//! An extent that grows in `tmp/` until it is complete.
+//! An extent that is written in `tmp/` until it is complete.
 //!
 //! Order of a seal: sync the file, verify its length, give it its name, sync the directory. A
 //! writer that has failed once refuses every later call; dropping a writer removes its temp file.

@@ -65,7 +65,7 @@ impl Default for Content {
 /// without a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Absolute path without the leading slash, raw bytes.
+    /// Absolute path without the leading slash, as raw bytes.
     pub path: Vec<u8>,
     /// The metadata that is restored.
     pub meta: Metadata,

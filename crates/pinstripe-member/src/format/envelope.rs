@@ -1,4 +1,4 @@
-//! The frame around every small object: label, keys, snapshot.
+//! The frame around every small object, such as a label, a key ring or a snapshot.
 //!
 //! ```text
 //!  0  magic "PINSTRIP"              8
@@ -41,7 +41,7 @@ pub const OBJECT_MAX_BYTES: u64 = 16 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Object {
-    /// The label: the store that a member belongs to.
+    /// The label: it says which store a member belongs to.
     Label = 1,
     /// The store's secrets.
     Keys = 2,
@@ -125,7 +125,7 @@ pub fn close_version(object: Object, version: u16, body: &[u8]) -> Vec<u8> {
 pub struct Vouched<'a> {
     /// The bytes that the MAC covers: head, body and generation.
     pub said: &'a [u8],
-    /// Which generation of the store's keys the MAC was made with.
+    /// The generation of the store's keys with which the MAC was made.
     pub generation: u32,
     /// The MAC.
     pub mac: [u8; MAC_BYTES],

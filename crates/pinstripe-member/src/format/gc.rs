@@ -36,7 +36,7 @@ pub enum DeletionStep {
     /// No writer may begin to rely on these packs and snapshots any more; running writers have to
     /// answer which of them they use.
     Condemned(Lists),
-    /// The packs of a condemnation that a session relies on.
+    /// The packs of a condemnation on which a session relies.
     Ack {
         /// The session that answers the condemnation.
         session: SessionId,

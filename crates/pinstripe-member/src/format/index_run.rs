@@ -13,12 +13,13 @@
 //! begins with `h` has the older form, in which each part begins with a letter of its own.
 //!
 //! The index range in the trailer of the stripe set is the record of the head. All pages of a run
-//! have the same length, except the last of a segment, so a page is found by arithmetic.
+//! have the same length, except the last of a segment, so the offset of a page can be computed.
 //!
-//! A page is `p`, its number 4, its rows; a row has 52 bytes: chunk id 32, number of the pack in
-//! the run's tables 4, where the record begins in the pack 4, its length 4, where the chunk begins
-//! in the record's raw bytes 4, its length 4. The fences are the first eight bytes of each page's
-//! first id: with them and the filter in memory, a reader reads only one page per chunk.
+//! A page has `p`, its number (4 bytes), and its rows; a row has 52 bytes: chunk id 32, number of
+//! the pack in the run's tables 4, offset of the record in the pack 4, length of the record 4,
+//! offset of the chunk in the record's raw bytes 4, length of the chunk 4. The fences are the first
+//! eight bytes of each page's first id: with them and the filter in memory, a reader reads only one
+//! page per chunk.
 
 mod head;
 
@@ -31,7 +32,8 @@ use pinstripe_base::wire::{Reader, Writer};
 
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 52;
-/// Rows of every page but the last of a segment: a page has just under 16 KiB.
+/// The number of rows of every page except the last of a segment: a page then has just under 16
+/// KiB.
 pub const PAGE_ROWS: usize = 315;
 /// The largest number of pages of a segment: its filter is built from at most 2^18 keys.
 pub const SEGMENT_PAGES: usize = 832;
@@ -209,7 +211,7 @@ impl Page {
     }
 }
 
-/// The part of a segment that a reader keeps in memory with its filter.
+/// The fences of a segment, which a reader keeps in memory together with its filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fences {
     /// First eight bytes of each page's first id.

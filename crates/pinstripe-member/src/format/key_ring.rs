@@ -1,4 +1,4 @@
-//! Key rings and key slots: the store's secrets, sealed, and the ways to open them.
+//! Key rings and key slots: the store's secrets, sealed, and the objects that open them.
 //!
 //! A ring holds the secrets ([`Keys`](super::keys::Keys)) sealed under a random root key. There is
 //! one ring per generation, and its name follows from the generation, so that one of two concurrent
@@ -59,7 +59,7 @@ impl KdfCosts {
     /// us allocate.
     pub(crate) const MEMORY_KIB_RANGE: std::ops::RangeInclusive<u32> = 64..=4 << 20;
 
-    /// Refuses costs that Argon2 cannot have, or that are too high to wait for.
+    /// Fails for costs that Argon2 does not allow, or that would take too long.
     ///
     /// # Errors
     /// Fails with [`Kind::Usage`].
@@ -200,7 +200,7 @@ pub struct KeySlot {
 }
 
 impl KeySlot {
-    /// The bytes that the wrapping authenticates in addition to the root key: everything before it.
+    /// The bytes that the wrapping authenticates in addition to the root key: all fields before it.
     pub fn context(&self) -> Vec<u8> {
         let (way, costs) = match self.way {
             SlotWay::Password(costs) => (1, costs),

@@ -21,7 +21,7 @@ pub const MEMBERS_MAX: usize = 255;
 /// The largest number of parity strips per row that the format allows.
 pub(crate) const PARITY_MAX: u8 = 4;
 
-/// The settings that all members of a store agree on.
+/// The settings that are the same for all members of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The store.
@@ -73,7 +73,8 @@ macro_rules! setting {
 }
 
 setting!(
-    /// The cipher that seals records and snapshots; the numbers are those of a record's seal byte.
+    /// The cipher that seals records and snapshots, with the number that a record's seal byte has
+    /// for it.
     Encryption, "encryption",
     /// Not at all.
     None = 0 "none",
@@ -97,8 +98,8 @@ setting!(
     Padding, "padding",
     /// Nothing.
     None = 0 "none",
-    /// Few lengths per power of two: Nikitin and others, "Reducing Metadata Leakage from Encrypted
-    /// Files and Communication with PURBs" (2019); at most 12 % more.
+    /// Few possible lengths per power of two, at most 12 % longer: see Nikitin and others,
+    /// "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs" (2019).
     Padme = 1 "padme"
 );
 
@@ -135,7 +136,7 @@ pub struct MemberRow {
 /// All members of a store, as one label lists them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemberTable {
-    /// Grows with every change; 0 in stores of version 1.
+    /// The generation of the table, which grows with every change; 0 in stores of version 1.
     pub generation: u64,
     /// The number that the next member gets: a lower number that is not in the table belonged to a
     /// member that left.

@@ -1,8 +1,8 @@
 //! The metadata of a file: kind, owner, mode, times, extended attributes.
 //!
-//! Invariants: plain values, no handles and no system calls; mode bits never hold the file type;
-//! names and attribute values are bytes. No choice is made here of what to keep: the reader fills
-//! in all fields.
+//! Invariants: this module has plain values, no handles and no system calls; mode bits never
+//! include the file type; names and attribute values are bytes. No choice is made here of what to
+//! keep: the reader fills in all fields.
 
 use std::sync::OnceLock;
 

@@ -31,8 +31,9 @@
 //! ```
 //! So a reader without keys sees the kind and length of a record, finds damage, and walks from
 //! record to record; nothing else. Chunks share a record because most files are far smaller than
-//! what a compressor needs to be good and fast (decision 0005). The ids are in the record and not
-//! only in the index, so that any index can be rebuilt from the records alone.
+//! the amount of data that a compressor needs to be effective and fast (decision 0005). The ids are
+//! in the record and not only in the index, so that any index can be rebuilt from the records
+//! alone.
 //!
 //! Not in this module: keys and ciphers (seal/), compression (codec/).
 

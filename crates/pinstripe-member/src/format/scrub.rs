@@ -1,16 +1,16 @@
 //! The state of scrubbing: one small object, whose size is the same for any store.
 //!
-//! Stripe sets are grouped by the first byte of their random ids: 256 shares of the store, each
-//! with the time at which its last verification *began*, so that everything in it was read after
-//! that. A cursor records the position of the current round. The times are for people; no decision
-//! depends on them.
+//! Stripe sets are grouped by the first byte of their random ids into 256 shares of the store; each
+//! share has the time at which its last verification *began*, so that everything in the share was
+//! read after that time. A cursor records the position of the current round. The times are for
+//! people; no decision depends on them.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;
 use pinstripe_base::id::{SetId, StoreId};
 use pinstripe_base::wire::{Reader, Writer};
 
-/// Shares of a store: one for each first byte of a set id.
+/// The number of shares of a store: one for each first byte of a set id.
 pub(crate) const SHARES: usize = 256;
 
 /// One share, as its last complete verification found it.

@@ -1,10 +1,10 @@
 //! The session object: it says that a writer is running, so that a collector waits for its answer
 //! before it deletes.
 //!
-//! It names the snapshots that the writer depends on and the object that it will put at the end;
-//! both may be taken from it. The identity of the writer's process answers only one question: has
-//! the process certainly ended? The object holds ids and numbers but no names, because it is stored
-//! in the clear.
+//! It names the snapshots on which the writer depends and the object that the writer will put at
+//! the end; a process that ends the session from outside frees both. The identity of the writer's
+//! process answers only one question: has the process certainly ended? The object holds ids and
+//! numbers but no names, because it is stored in the clear.
 
 use super::envelope::{self, Object};
 use pinstripe_base::byte_enum;

@@ -84,7 +84,7 @@ mod shape;
 pub use pinstripe_base::checksum::{CHECKSUM_BYTES, Checksum, checksum};
 pub use shape::{Geometry, SetKind};
 
-/// The first 4096 bytes of an extent: whose it is.
+/// The first 4096 bytes of an extent: they say which extent this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The store that the set belongs to.

@@ -1,4 +1,5 @@
-//! The tar archive that `dump` writes: POSIX pax headers, as GNU tar, bsdtar and Python read them.
+//! The tar archive that `dump` writes: with POSIX pax headers, readable by GNU tar, bsdtar and
+//! Python.
 //!
 //! ```text
 //! entry:   [extended header 'x': block, records, zeros to 512] header block, content, zeros to 512
@@ -242,7 +243,7 @@ const MAGIC: Field = 257..265;
 const MAJOR: Field = 329..337;
 const MINOR: Field = 337..345;
 
-/// The largest number that a field holds: octal digits and a NUL.
+/// The largest number that a field of octal digits and a NUL can hold.
 fn octal_max(field: Field) -> u64 {
     (1 << (3 * (field.len() - 1))) - 1
 }

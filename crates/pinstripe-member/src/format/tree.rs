@@ -48,7 +48,7 @@ pub fn is_at_or_below(path: &[u8], ancestor: &[u8]) -> bool {
         || path.strip_prefix(ancestor).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// The number of bytes that two paths share from their beginning.
+/// The number of bytes that two paths have in common at their beginning.
 pub(crate) fn shared_len(left: &[u8], right: &[u8]) -> usize {
     let (left_words, right_words) = (left.as_chunks::<8>().0, right.as_chunks::<8>().0);
     for (at, (l, r)) in left_words.iter().zip(right_words).enumerate() {

@@ -150,7 +150,7 @@ impl Cells {
 /// The number of attempts to create a segment, in case other processes lock the new file first.
 const CREATE_TRIES: usize = 8;
 
-/// The segment that only this process appends to.
+/// The segment to which only this process appends.
 pub struct Owned {
     pub name: SegmentName,
     /// Locked.

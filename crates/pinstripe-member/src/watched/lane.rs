@@ -16,7 +16,7 @@ use pinstripe_io::calls::{Call, CallThreads};
 /// The interval at which a waiting caller checks the deadline and the interrupt flag, because a
 /// call that hangs in the kernel wakes no waiter.
 const LOOK: Duration = Duration::from_millis(50);
-/// The number of read buffers that are kept, and their largest size.
+/// The number of read buffers that are kept for reuse, and the largest size of such a buffer.
 const BUFFERS_KEPT: usize = 4;
 const BUFFER_MAX_BYTES: usize = 512 << 10;
 

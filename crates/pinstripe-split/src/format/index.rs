@@ -21,7 +21,7 @@ const ROW_BYTES: usize = 32;
 const LOG_BYTES: usize = 24;
 const USE_BYTES: usize = 32;
 
-/// The fields of a batch frame in addition to its place in the source.
+/// The fields of a batch frame except its place in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchExtent {
     /// Bytes of the complete batch in the log, counted from the head of this frame.

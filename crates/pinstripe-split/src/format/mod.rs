@@ -9,7 +9,7 @@
 //! output; the end page, written last, says that the split is complete. Every frame carries its own
 //! checksums, so a log can be read from its beginning even when its end is damaged or missing.
 //!
-//! Not in this module: reading and writing of outputs (split/), and compression.
+//! Not in this module: the reading and writing of outputs (split/), and compression.
 
 mod frame;
 mod index;

@@ -85,7 +85,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Returns the sets of a split with this geometry.
+    /// Makes the computation for a split with this geometry.
     pub fn new(split: SplitId, geometry: Geometry) -> Self {
         Sets { split, geometry }
     }

@@ -8,7 +8,7 @@
 //! reading fails with an error that gives the offset; the missing bytes are never replaced, and no
 //! reader waits for them. Bytes that were appended to a file after it was opened are not read.
 //! No memory is allocated per range: the reader provides the buffer. Not in this module: threads,
-//! and the use of the bytes. Unlike the other functions of `source/`, [`open`] follows symlinks,
+//! and how the bytes are used. Unlike the other functions of `source/`, [`open`] follows symlinks,
 //! since its caller named the source itself (`/dev/disk/by-id/...`).
 
 #![allow(clippy::disallowed_methods, reason = "opens the source that was named")]

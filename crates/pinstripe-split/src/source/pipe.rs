@@ -1,5 +1,5 @@
-//! A stream that is read from front to back: a pipe, a FIFO, a terminal, a character device, or the
-//! rest of a file after another process has read the beginning.
+//! A stream that can only be read from beginning to end: a pipe, a FIFO, a terminal, a character
+//! device, or the rest of a file whose beginning another process has read.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;

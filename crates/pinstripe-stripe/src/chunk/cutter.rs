@@ -170,7 +170,8 @@ impl Cutter {
         found
     }
 
-    /// Begins to cut a run at byte `offset` of its file; the run is given in segments.
+    /// Begins to cut a run that starts at byte `offset` of its file; the run is then given in
+    /// segments.
     pub fn resolver(&self, offset: u64) -> Resolver {
         Resolver::new(self.rules.clone(), offset)
     }

@@ -1,4 +1,4 @@
-//! Turns the segments of a run, in order, into the ends of its chunks.
+//! Takes the segments of a run in order and returns the ends of its chunks.
 
 use pinstripe_kernel::gear::WINDOW;
 

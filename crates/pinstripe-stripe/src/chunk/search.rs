@@ -10,8 +10,8 @@
 //! `min` on, it no longer matters where the hash began: there, the candidates that a scan finds
 //! without knowing the start of the chunk are exact. The few positions before that are hashed here.
 //!
-//! Not in this module: state that outlives a segment. A chunk's only state that lasts from segment
-//! to segment is its hash, which the caller keeps.
+//! Not in this module: state that is kept from segment to segment. A chunk's only state that lasts
+//! from segment to segment is its hash, which the caller keeps.
 
 use std::ops::Range;
 

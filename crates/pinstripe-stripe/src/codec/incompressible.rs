@@ -16,8 +16,9 @@ const PIECE_BYTES: usize = 64;
 /// The least number of different bytes in a piece that looks random: random pieces have 56.7 on
 /// average, and fewer than this one time in a million.
 const MIN_DISTINCT: u32 = 45;
-/// The chi-squared statistic of 4096 random bytes over 256 values is 255 +- 23. An order-0 coder
-/// could save a 64th of the bytes where the statistic is about 960; this limit is well below.
+/// The limit for the chi-squared statistic of the sampled bytes, which is 255 +- 23 for 4096 random
+/// bytes over 256 values. An order-0 coder could save a 64th of the bytes where the statistic is
+/// about 960; this limit is well below.
 const MAX_CHI_SQUARED: u32 = 480;
 
 /// How much of a record is examined.
@@ -78,7 +79,7 @@ const WINDOW_BYTES: usize = 8 * BLOCK_BYTES;
 const WINDOW_STRIDE_BYTES: usize = 8 * WINDOW_BYTES;
 /// Every record has at least this many windows, unless fewer cover it completely.
 const MIN_WINDOWS: usize = 32;
-/// log2 of the slots for sampled strings; a record of 4 MiB has about as many samples.
+/// log2 of the number of slots for sampled strings; a record of 4 MiB has about this many samples.
 const SLOTS_LOG: u32 = 11;
 
 /// Whether a sampled string occurs twice in the record.

@@ -13,7 +13,7 @@ pub struct Distinct {
     /// The number of bytes of each key in the sample.
     seen: HashMap<u64, u64>,
     most: usize,
-    /// A key is in the sample when this many of its high bits are zero.
+    /// The number of high bits that must be zero in a key for the key to be in the sample.
     shift: u32,
     items: u64,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! The padding of sealed records, so that their lengths reveal less.
+//! Pads sealed records, so that their lengths reveal less.
 
 use pinstripe_member::label::Padding;
 

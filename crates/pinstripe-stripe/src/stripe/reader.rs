@@ -52,8 +52,8 @@ impl SetReader {
     /// Opens the set whose extents have this name, by any one intact trailer.
     ///
     /// `members` are indexed by member number, with `None` for a missing member or an unused
-    /// number. Each member may have any slot of the set, or none. Which member is asked first
-    /// depends on the set id, so that many sets load all members.
+    /// number. Each member may have any slot of the set, or none. The set id determines which
+    /// member is asked first, so that reading many sets loads all members.
     ///
     /// # Errors
     /// Fails with [`Kind::NotFound`] when no member has the extent, with [`Kind::Unsupported`] when

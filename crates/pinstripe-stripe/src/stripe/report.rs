@@ -162,7 +162,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether every byte of every slot is as it was written.
+    /// Whether every byte of every slot is as it was first written.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty()
     }

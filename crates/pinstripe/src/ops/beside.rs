@@ -1,9 +1,9 @@
 //! Which verbs may run concurrently: for every verb of a store, its effect on other running verbs.
 //!
-//! A verb has one *role*, by what it puts on the members while it works: nothing, a session, a
-//! claim, or a new ring of keys. The roles of two verbs decide how they affect each other. The
-//! table of doc/semantics.md is made from this one; tests compare it with the verbs of the command
-//! and with the behaviour of the roles.
+//! Each verb has one *role*, which says what it puts on the members while it works: nothing, a
+//! session, a claim, or a new ring of keys. The roles of two verbs determine how the verbs affect
+//! each other. The table in doc/semantics.md is generated from the one in this module; tests
+//! compare it with the verbs of the command and with the behaviour of the roles.
 //!
 //! Not in this module: the mechanisms themselves (`store/sessions`, `store/claim`,
 //! `store/keyring/newest`).

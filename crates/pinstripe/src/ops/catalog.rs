@@ -1,7 +1,7 @@
 //! Keeps the catalog consistent with the store: updates, rebuilds and examines it.
 //!
-//! Backups and restores do not need the catalog. Errors in the catalog are reported and repaired by
-//! rebuilding it from the snapshots, which are authoritative.
+//! Backups and restores do not need the catalog. Errors in the catalog are reported, and repaired
+//! by rebuilding the catalog from the snapshots.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -120,8 +120,8 @@ const AHEAD_BYTES: u64 = 64 << 10;
 pub(super) struct ReadAhead(BTreeMap<(usize, ExtentName), Vec<u8>>);
 
 impl ReadAhead {
-    /// Reads these objects of these members, at most [`AHEAD_OBJECTS`] of each. An object that
-    /// cannot be prefetched is read when it is needed.
+    /// Prefetches these objects from these members, at most [`AHEAD_OBJECTS`] from each member. An
+    /// object that cannot be prefetched is read when it is needed.
     pub fn of(store: &Store, wanted: impl IntoIterator<Item = (usize, ExtentName)>) -> Self {
         let mut by_member: BTreeMap<usize, Vec<ExtentName>> = BTreeMap::new();
         for (number, name) in wanted {

@@ -205,7 +205,8 @@ fn whole(size: u64) -> Vec<std::ops::Range<u64>> {
     if size == 0 { Vec::new() } else { std::iter::once(0..size).collect() }
 }
 
-/// The name of an entry in the archive: the one that `restore` gives it below its target.
+/// Returns the name of an entry in the archive, which is the name that `restore` would give it
+/// below its target.
 fn name_of(strip: &[u8], entry: &Entry) -> Vec<u8> {
     let rest = if strip.is_empty() { &entry.path[..] } else { &entry.path[strip.len()..] };
     let rest = rest.strip_prefix(b"/").unwrap_or(rest);

@@ -3,7 +3,7 @@
 //! Every strip is read and verified; an extent with damage is rebuilt completely next to the old
 //! one and replaces it only when it is durable. Snapshot objects, keys and labels are copied from a
 //! member with an intact copy. An index run that cannot be read is rebuilt from the packs. The
-//! label of a rebuilt member comes last: before that, the directory is not a member. If parity
+//! label of a rebuilt member is written last: until then, the directory is not a member. If parity
 //! cannot repair a pack, its readable data is rewritten into new packs, and the rest is given up
 //! ([`anew`]).
 

@@ -154,7 +154,7 @@ pub fn run(store: &Store, options: &StatsOptions<'_>, monitor: &Monitor) -> Resu
 
 type Looked = (Vec<(Snapshot, Holds)>, Holds);
 
-/// Walks the trees, and passes on files whose content must be read.
+/// Walks the trees, and sends on files whose content must be read.
 fn look(
     known: Vec<Snapshot>,
     origin: Origin<'_>,

@@ -54,7 +54,7 @@ impl Laying {
 pub enum ToPacker {
     /// A record to be written into a pack.
     Record(FinishedRecord),
-    /// A call to make durable all records fed so far.
+    /// A request to make all records durable that were sent so far.
     Seal(SealTicket),
     /// Says that a feeder has ended and holds back nothing any more.
     Left {

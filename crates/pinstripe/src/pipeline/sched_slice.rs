@@ -10,7 +10,7 @@
 
 use super::limits::TURN;
 
-/// The kernel's `struct sched_attr` in its first version.
+/// The kernel's `struct sched_attr`, in its first version.
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 struct Attributes {

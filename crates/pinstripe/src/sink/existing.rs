@@ -99,7 +99,7 @@ impl Existing {
             .is_applied(Handle::Open(self.fd.as_fd()))
     }
 
-    /// Sets the metadata of the existing entry that differs.
+    /// Sets those parts of the metadata that differ from the existing entry's.
     ///
     /// # Errors
     /// Fails when the entry cannot even be examined. Metadata that could not be set is returned and

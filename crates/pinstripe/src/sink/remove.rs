@@ -41,7 +41,7 @@ pub(crate) type WantedNames = HashMap<Vec<u8>, bool>;
 pub(crate) struct Strangers {
     /// The names that the snapshot lacks.
     pub extra: Vec<Vec<u8>>,
-    /// The names of directories where the snapshot has something else.
+    /// The names of directories that are in the way of an entry of another type in the snapshot.
     pub in_the_way: Vec<Vec<u8>>,
     /// The directory is on another mount than the given directories: nothing in it is removed.
     pub is_elsewhere: bool,

@@ -37,7 +37,7 @@ pub(super) struct Root {
     pub(super) cleared: Mutex<RemovedCount>,
     /// The target did not exist before.
     pub(super) is_new: bool,
-    /// The owner and group of files made by this process, in the common case.
+    /// The owner and group that files made by this process usually get.
     pub(super) owner: (u32, u32),
 }
 

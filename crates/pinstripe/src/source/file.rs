@@ -1,4 +1,4 @@
-//! One regular file: open, stat, read, stat again.
+//! Reads one regular file: open, stat, read, stat again.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

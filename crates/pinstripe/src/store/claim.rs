@@ -1,13 +1,14 @@
-//! The right to move extents and to change the table of members: held by one process at a time.
+//! The claim: the right to move extents and to change the table of members, which one process has
+//! at a time.
 //!
 //! A claim is a session object. A process puts its claim first and reads all sessions afterwards,
 //! so of two concurrent claimants at least one sees the other. A process that sees no other claim
-//! holds the right. If two claimants see each other, the one with the lower id keeps its claim and
+//! has the right. If two claimants see each other, the one with the lower id keeps its claim and
 //! reads the sessions again, a bounded number of times; the other removes its own claim. So exactly
 //! one of several claimants that start at the same moment gets the right, and a holder, which never
 //! removes its own claim, is never displaced. In a store that allows one writer at a time, a
-//! claimant gives way to writers of all kinds. The claim is confirmed again before anything is
-//! removed: if another process has ended the claim, this process stops.
+//! claimant removes its claim if it sees a writer of any kind. The claim is confirmed again before
+//! anything is removed: if another process has ended the claim, this process stops.
 //!
 //! Invariants: a claim counts only if the sessions were read after it was put and no other claim
 //! was found; the claim of a process that has certainly ended is taken over; an unreadable claim

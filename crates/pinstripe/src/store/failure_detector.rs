@@ -35,7 +35,7 @@ pub struct PulseSighting {
     pub since: Duration,
 }
 
-/// The heartbeats of a session at one observation.
+/// The heartbeats of a session, as read at one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pulse {
     /// The number of the session's heartbeats; `None` before the first interval has elapsed.

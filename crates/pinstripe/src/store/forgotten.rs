@@ -1,4 +1,4 @@
-//! The marks of snapshots that are no longer wanted: reading and putting them.
+//! The marks of snapshots that are no longer wanted: reads and puts them.
 //!
 //! The mark of the highest generation on a snapshot decides (`format/forgotten.rs`), so a mark is
 //! reversed without removing anything, and marks of members that were absent change nothing.

@@ -1,4 +1,4 @@
-//! The order of the locks of an open store (`pinstripe_base::ranked`).
+//! The order in which the locks of an open store may be taken (`pinstripe_base::ranked`).
 
 /// A mutex of an open store.
 pub(super) type RankedMutex<T> = pinstripe_base::ranked::RankedMutex<StoreLock, T>;

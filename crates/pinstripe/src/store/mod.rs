@@ -118,7 +118,7 @@ pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
     ExtentName::In(Room::Keys, config.store.0)
 }
 
-/// The advice about a member that is absent or has failed.
+/// The advice for a member that is absent or has failed.
 pub(crate) fn attach_or_replace(number: usize) -> String {
     format!(
         "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is lost, replace \

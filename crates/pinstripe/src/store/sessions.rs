@@ -1,10 +1,10 @@
 //! The sessions of writers: a session is put before the writer reads anything, and removed after
 //! its commit.
 //!
-//! A session is not a lock. It lists the snapshots that its writer depends on, so that a collector
-//! keeps those and waits for an answer before it deletes anything else. A session that its writer
-//! did not remove has ended if its commit object exists, if its process has certainly ended, or if
-//! a void has the name of the commit object ([`fence`]).
+//! A session is not a lock. A session lists the snapshots on which its writer depends, so that a
+//! collector keeps these and waits for an answer before it deletes anything else. A session that
+//! its writer did not remove has ended if its commit object exists, if its process has certainly
+//! ended, or if a void has the name of the commit object ([`fence`]).
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::{CondemnationId, SessionId, SnapshotId};
@@ -121,7 +121,7 @@ impl OpenSession<'_> {
             .advice("run this again: it continues from its last checkpoint"))
     }
 
-    /// Whether a member still has the session; if none does, another process ended it.
+    /// Whether any member still has the session; if none does, another process ended it.
     pub fn stands(&self) -> bool {
         let name = name_of(self.session.id);
         self.store.present().any(|(_, member)| member.len(name).is_ok())

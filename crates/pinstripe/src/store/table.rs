@@ -231,10 +231,10 @@ impl Store {
     /// (ops/member), so one side sees the other.
     ///
     /// A checkpoint does not need this check. A checkpoint is on any members that accepted it, and
-    /// one copy is enough, since everything below it is durable. A backup that resumes from it
-    /// reuses an entry only if the index has its chunks, and a pack without a run counts only if it
-    /// is complete. A checkpoint whose own pages are in packs that do not count is useless: it only
-    /// costs time.
+    /// one copy is enough, since everything below it is durable. A backup that resumes from a
+    /// checkpoint reuses an entry only if the index has the entry's chunks, and a pack that no run
+    /// lists counts only if it is complete. A checkpoint whose own pages are in packs that do not
+    /// count is useless: it only costs time.
     ///
     /// # Errors
     /// Fails with [`Kind::Busy`] when such a member has left.

@@ -1,4 +1,4 @@
-//! Exclude patterns: gitignore's rules, on bytes, matched against absolute paths.
+//! Exclude patterns follow gitignore's rules, on bytes, and are matched against absolute paths.
 //!
 //! - a pattern without a slash matches a name at any depth: `*.o`, `.cache`;
 //! - with a leading slash it matches the whole absolute path: `/home/*/tmp`;

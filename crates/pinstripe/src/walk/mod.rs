@@ -252,8 +252,8 @@ impl Walker {
         }
     }
 
-    /// Returns the complete stream, batch by batch. Dropping it cancels the walk, so that no worker
-    /// waits for a consumer that has failed.
+    /// Returns the complete stream, batch by batch. Dropping the stream cancels the walk, so that
+    /// no worker waits for a consumer that has failed.
     pub fn batches(&self) -> Batches<'_> {
         Batches(self)
     }

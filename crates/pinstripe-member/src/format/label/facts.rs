@@ -9,13 +9,13 @@ use pinstripe_base::wire::{Reader, Writer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemberAbility {
-    /// One of several concurrent creations of an object wins.
+    /// If several writers create the same object concurrently, exactly one succeeds.
     CreateIfAbsent = 0,
     /// A listing shows every object that was put before it.
     ListAfterPut = 1,
     /// A listing omits every object that was deleted before it.
     ListAfterDelete = 2,
-    /// The end of an object can be read without its length.
+    /// The end of an object can be read without knowing the object's length.
     RangesFromTheEnd = 3,
     /// A deleted or replaced object is kept as an old version.
     Versions = 4,

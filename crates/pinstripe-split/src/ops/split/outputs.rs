@@ -84,7 +84,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
     Ok(options.outputs.iter().enumerate().map(path).collect())
 }
 
-/// Refuses to overwrite existing data without `force`.
+/// Refuses to overwrite existing data, unless `force` is set.
 pub(super) fn check_paths(
     paths: &[PathBuf],
     layout: SplitLayout,

@@ -77,7 +77,7 @@ struct AheadState<'r, 's> {
     pinned: VecDeque<(usize, Pinned<'r, BatchBytes<'s>>)>,
 }
 
-/// Runs `body` with batches that are prefetched for `workers` workers.
+/// Runs `body` with batches that are prefetched for this number of workers.
 pub(super) fn with_batches_ahead<R>(
     reader: &Reader,
     batches: &[Located],

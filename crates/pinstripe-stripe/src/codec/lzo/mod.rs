@@ -1,5 +1,5 @@
-//! LZO1X: the block format of liblzo2, the kernel, kdump and squashfs, written from its public
-//! stream description; no line comes from another implementation.
+//! LZO1X: the block format of liblzo2, the kernel, kdump and squashfs; this implementation is
+//! written from the public description of the stream, and no line comes from another one.
 //!
 //! A stream is a sequence of instructions. Each instruction copies a match (earlier output, given
 //! by distance and length) and then 0 to 3 literals that follow the instruction; longer runs of
@@ -36,5 +36,5 @@ const MIDDLE_BYTES: usize = 0x4000;
 const FAR_BYTES: usize = 0xbfff;
 /// The number added to the distance of the three-byte match after a run of literals.
 const AFTER_RUN_BYTES: usize = 0x0800;
-/// The instruction that ends a stream: a far match of distance 16384.
+/// The instruction that ends a stream: it has the form of a far match of distance 16384.
 const END: [u8; 3] = [0x11, 0, 0];

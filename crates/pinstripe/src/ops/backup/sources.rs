@@ -1,5 +1,6 @@
-//! The paths that a backup walks: absolute, in path order, none twice, no member of the store. One
-//! source may be below another: the walk of the other one does not reach everything.
+//! The paths that a backup walks: they are absolute, in path order, without duplicates, and none is
+//! a member of the store. One source may be below another: the walk of the other one does not reach
+//! everything.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -224,7 +225,8 @@ fn below_root(absolute: &Path) -> Vec<u8> {
     bytes.strip_prefix(b"/").unwrap_or(bytes).to_vec()
 }
 
-/// A store must not back itself up: every run would find its own new packs.
+/// Refuses sources that are members of the store: a backup of the store into itself would find its
+/// own new packs in every run.
 pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
     let is_here = |slot: &&MemberSlot| slot.member.is_some() && !is_remote(&slot.place);
     for slot in store.member_slots.iter().filter(is_here) {

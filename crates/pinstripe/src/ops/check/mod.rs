@@ -60,7 +60,7 @@ pub struct CheckOutcome {
     /// snapshot; entries on lost pages of a tree are counted too, though their names are lost.
     pub hurt_paths: u64,
     /// The store is encrypted and its key was not given: checksums were compared, but nothing was
-    /// decoded, and it is unknown which snapshots need what.
+    /// decoded, and it is unknown which data each snapshot needs.
     pub without_key: bool,
 }
 

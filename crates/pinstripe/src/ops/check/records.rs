@@ -14,7 +14,7 @@ use pinstripe_base::monitor::Monitor;
 use pinstripe_member::pack_index::{IndexedRecord, PackIndex};
 use pinstripe_stripe::Decoder;
 
-/// The records of one pack, and how far they are decoded.
+/// The records of one pack, and how many of them are decoded.
 pub(super) struct Records<'a> {
     store: &'a Store,
     packs: PackReader<'a>,
@@ -80,7 +80,7 @@ impl<'a> Records<'a> {
         self.gathered.clear();
     }
 
-    /// Decodes a record and compares each chunk with its id; returns its empty buffer.
+    /// Decodes a record and verifies each chunk against its id; returns the record's empty buffer.
     fn decode(&mut self, record: FetchedRecord) -> Result<Vec<u8>> {
         let head = &record.head;
         self.decoder.decode(head.codec, record.stored(), head.raw_bytes as usize, &mut self.raw)?;
@@ -96,8 +96,8 @@ impl<'a> Records<'a> {
         Ok(record.into_buffer())
     }
 
-    /// Fetches the remaining records, except those in lost ranges, and returns those that do not
-    /// decode although their strips match their checksums.
+    /// Fetches the remaining records, except those in lost ranges, and returns those that cannot be
+    /// decoded although their strips match their checksums.
     pub(super) fn undecodable(mut self, lost: &[Range<u64>]) -> Vec<(Range<u64>, Error)> {
         let mut left = std::mem::take(&mut self.unread);
         left.extend(self.next..self.index.records.len());

@@ -141,9 +141,9 @@ pub(super) fn drop_copy(
     Ok(Moved { removed_copies: 1, ..Moved::default() })
 }
 
-/// Writes an extent to its new member, then removes it from the old member. Its strips are compared
-/// with their checksums, and rebuilt where they do not match. A strip that cannot be rebuilt is
-/// copied unchanged: a move makes nothing worse.
+/// Writes an extent to its new member, then removes it from the old member. The strips of the
+/// extent are compared with their checksums, and rebuilt where they do not match. A strip that
+/// cannot be rebuilt is copied unchanged: a move makes nothing worse.
 fn bring(
     store: &Store,
     claim: &Claim,

@@ -7,7 +7,7 @@
 //! time: it has a claim ([`Claim`]), and before it removes anything it checks that the claim and
 //! the copy still exist.
 //!
-//! Not in this module: rewriting packs over fewer members, which gc does.
+//! Not in this module: rewriting packs over fewer members, which `gc` does.
 
 mod add;
 mod carry;

@@ -229,7 +229,7 @@ impl Top {
     }
 }
 
-/// The path that leads `levels` up and then to `place`.
+/// Returns a relative path that goes up `levels` directories and then to `place`.
 fn up(levels: usize, place: &[u8]) -> Vec<u8> {
     [&b"../".repeat(levels)[..], place].concat()
 }

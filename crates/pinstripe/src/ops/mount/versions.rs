@@ -1,11 +1,11 @@
-//! `versions/PATH/.../NAME@TIME`: every version of every file side by side.
+//! `versions/PATH/.../NAME@TIME`: shows every version of every file, next to each other.
 //!
 //! A directory of `versions` has the names that the directory has in all snapshots. An entry that
 //! is not a directory appears once for each version that a restore would distinguish, as
 //! `NAME@TIME`, where TIME is that of the first shown snapshot with that version. The catalog says
 //! which snapshots have a version; a version is shown as the entry itself, with its inode number,
-//! so that it is the same file as below `hosts/`. A wrong catalog leaves out versions, but shows no
-//! wrong ones.
+//! so that it is the same file as below `hosts/`. If the catalog is wrong, versions may be missing,
+//! but no wrong version is shown.
 //!
 //! The thread that calls [`SnapshotTree::work`] brings the catalog up to date once a program has
 //! accessed this directory; a program that comes earlier waits for a moment, and then gets EAGAIN.

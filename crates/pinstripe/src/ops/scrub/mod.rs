@@ -1,4 +1,5 @@
-//! `scrub`: verifies all strips and small objects, a part at a time, and repairs damage at once.
+//! `scrub`: verifies all strips and small objects, one part of the store at a time, and repairs
+//! damage at once.
 //!
 //! Stripe sets are visited in the order of their ids, in rounds; the state records where the last
 //! scrub stopped and when each share of the store was verified. No key is needed: strips and small

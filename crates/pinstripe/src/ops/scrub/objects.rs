@@ -47,7 +47,7 @@ fn sound(store: &Store, number: usize, member: &SharedMember, name: ExtentName) 
     judge(store, number, name, &bytes).map(|()| bytes)
 }
 
-/// Rebuilds labels from the store's present table.
+/// Rewrites labels from the store's present table.
 fn labels(store: &Store, ledger: &Ledger<'_>) -> Result<()> {
     let mut unsound = Vec::new();
     for (number, member) in store.present() {

@@ -1,4 +1,4 @@
-//! `scrub --status`: the parts of the store by the age of their verification.
+//! `scrub --status`: shows how much of the store was verified how long ago.
 
 use std::collections::HashSet;
 

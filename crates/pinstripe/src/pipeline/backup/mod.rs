@@ -111,7 +111,7 @@ pub type Describe<'a> = &'a (dyn Fn(TreeRoot, Completeness) -> Snapshot + Sync);
 
 /// Runs a backup up to its commit. `describe` makes the snapshot object of the finished tree, and
 /// those of checkpoints; the snapshot object is put on every member after everything that it refers
-/// to is durable. A run that was stopped puts a last checkpoint. `acknowledger` answers
+/// to is durable. A run that was stopped puts a final checkpoint. `acknowledger` answers
 /// condemnations for the session that was begun for this run.
 ///
 /// # Errors

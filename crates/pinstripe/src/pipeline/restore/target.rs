@@ -1,7 +1,8 @@
 //! One file being restored: its remaining pieces, and the number of open files.
 //!
-//! A file goes through `Planning`, `Writing` and `Done`, or ends as `Failed`. The lock of its state
-//! is held only for single steps, never during I/O, and no other lock is taken while it is held.
+//! A file is first in the state `Planning`, then `Writing`, then `Done`; or it ends as `Failed`.
+//! The lock of its state is held only for single steps, never during I/O, and no other lock is
+//! taken while it is held.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

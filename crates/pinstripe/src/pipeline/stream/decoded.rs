@@ -27,7 +27,7 @@ impl DecodedRecord {
     /// # Errors
     /// Fails with the errors of reading it, or with
     /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for bytes that are not a record. A
-    /// chunk that does not match its id is an error of that chunk alone.
+    /// chunk that does not match its id causes an error for that chunk alone.
     fn read(
         packs: &PackReader<'_>,
         index: &Index<'_>,

@@ -1,8 +1,8 @@
 //! A writer's side of deletion: the packs on which it may not begin to rely, and those that it
 //! needs to be kept.
 //!
-//! Invariants: packs are flagged as condemned before the used ones are collected. A worker marks a
-//! pack as used first and reads the condemned flag afterwards, so either its use is in the answer
+//! Invariants: packs are flagged as condemned before the packs in use are collected. A worker marks
+//! a pack as used first and reads the condemned flag afterwards, so either its use is in the answer
 //! or the worker sees the flag. An answer, once given, is the same each time it is put. A flag
 //! remains for the rest of the run, since a condemnation whose objects are gone may have been
 //! carried out.

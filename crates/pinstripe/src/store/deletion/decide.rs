@@ -1,4 +1,4 @@
-//! The decisions about deletion, on plain values.
+//! Decides about deletion, on plain values.
 //!
 //! All decisions are pure functions in this module, so that a model can test the real code with
 //! every order of events (`model.rs`). They are right only for values that were read in the order
@@ -13,7 +13,7 @@ use pinstripe_base::id::{SessionId, SetId, SnapshotId};
 use pinstripe_member::gc::Lists;
 use pinstripe_member::session::{Session, Work};
 
-/// Whether a session has ended although its object still exists: its snapshot has been put.
+/// Whether a session has ended although its object still exists, because its snapshot has been put.
 /// Snapshots must be read after the session.
 pub fn is_over(session: &Session, snapshots: &BTreeSet<SnapshotId>) -> bool {
     session.work == Work::Backup && snapshots.contains(&SnapshotId(session.commit))
@@ -153,9 +153,9 @@ pub(crate) enum CaseAction {
     Leave,
     /// The deletion was finished: remove its other objects.
     Clear,
-    /// It was past the point of no return: continue with the deletion.
+    /// The deletion was past the point of no return: continue with it.
     Resume,
-    /// It was before the point of no return: remove it without effect.
+    /// The deletion was before the point of no return: remove it without effect.
     Withdraw,
 }
 

@@ -44,7 +44,7 @@ pub struct Case {
     pub by: Option<SessionId>,
     /// The lists that were condemned.
     pub condemned: Option<Lists>,
-    /// The sessions that answered, and the packs that each relies on.
+    /// The sessions that answered, and the packs on which each relies.
     pub acks: BTreeMap<SessionId, Vec<SetId>>,
     /// The lists that are being deleted.
     pub reaping: Option<Lists>,
@@ -145,7 +145,8 @@ impl Cases {
         ids.collect()
     }
 
-    /// Packs that are deleted, or being deleted, by the objects of too few members to be believed.
+    /// Returns packs that are deleted or being deleted according to objects on too few members to
+    /// be believed.
     fn packs_going_by_few(&self) -> HashSet<[u8; 16]> {
         let reaping = self.1.values().filter_map(|case| case.reaping.as_ref());
         let mut packs = self.dead_by_few(Room::Packs);
@@ -280,8 +281,8 @@ pub(super) fn reaped_marks(store: &Store, quorum: Quorum) -> Result<Vec<(Snapsho
     Ok(cases.reaping().flat_map(|lists| lists.snapshots.iter().copied()).collect())
 }
 
-/// Returns the packs that are deleted or being deleted, as far as they can be read: their absence
-/// is not a loss.
+/// Returns the packs that are deleted or being deleted, as far as the objects of deletion can be
+/// read: the absence of these packs is not a loss.
 ///
 /// # Errors
 /// Fails with the errors of [`Store::objects`].

@@ -1,7 +1,7 @@
 //! Tests the protocol with every order of events, using the real decision functions.
 //!
 //! A world has the objects of one member and a few actors; one step of an actor is one atomic
-//! operation on the objects, or one death. All worlds that can be reached are visited. In each
+//! operation on the objects, or its death. All worlds that can be reached are visited. In each
 //! world, every wanted snapshot must find all its chunks, and what was reported as done must exist.
 //! To prove that the model can fail, each of the protocol's steps is left out in turn.
 

@@ -81,7 +81,7 @@ pub(super) fn read<T>(
     })
 }
 
-/// Returns the record with a pack's index, which is at the end of the pack.
+/// Makes the record with a pack's index, which is stored at the end of the pack.
 ///
 /// # Errors
 /// Fails with the errors of the seal.

@@ -1,8 +1,8 @@
 //! Index runs that were replaced by others, on members that were absent at that time.
 //!
-//! A merge writes a new run and removes the old ones, but not from an absent member. When that
-//! member returns, it has extents of runs that are not needed any more: these runs are superseded,
-//! not damaged, and other members without an extent of them do not count as damaged.
+//! A merge writes a new run and removes the old ones, but cannot remove them from an absent member.
+//! When that member returns, it has extents of runs that are not needed any more: these runs are
+//! superseded, not damaged, and other members without an extent of them do not count as damaged.
 //!
 //! Invariants: a run counts as superseded only while all members are present, and is removed only
 //! while no other writer is running that may be about to write or remove such a run. A run that

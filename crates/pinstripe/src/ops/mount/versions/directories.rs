@@ -1,5 +1,5 @@
-//! The numbers of directories of `versions`: hashes of their paths, so that a path always has the
-//! same number. Paths are kept as long as the kernel knows their inode numbers.
+//! The inode numbers of directories of `versions`: hashes of their paths, so that a path always has
+//! the same number. Paths are kept as long as the kernel knows their inode numbers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

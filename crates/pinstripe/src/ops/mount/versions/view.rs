@@ -1,4 +1,4 @@
-//! The source of `versions`: the catalog as of its last update.
+//! The view that `versions` shows: the catalog as of its last update.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A process that ends the session of another one.
+//! A process that ends the session of another process.
 
 use super::super::{Flaw, World};
 use super::{Actor, Next};
