@@ -5,10 +5,11 @@
 //! or fails; nothing is changed after it was sealed, and a name appears only when the bytes of its
 //! extent are durable. Methods take `&self`, and the trait is object safe.
 //!
-//! Invariants that every implementation keeps; one conformance suite tests them:
-//! - an extent that was not sealed is never listed, read or counted, whatever happens;
-//! - after `seal` or `put` returned, the bytes survive a power cut;
-//! - `put` has exactly one winner.
+//! Every implementation keeps these invariants, which one conformance suite tests:
+//!
+//! * An extent that was not sealed is never listed, read or counted, whatever happens.
+//! * After `seal` or `put` has returned, the bytes survive a power cut.
+//! * If several processes call `put` for one name, exactly one call succeeds.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

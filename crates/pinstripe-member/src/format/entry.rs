@@ -12,6 +12,7 @@
 //!        [content: chunk count, then id 32, raw bytes varint]          files, unmarked
 //!        [content: list count, then id 32, content bytes varint]       files, marked long
 //! ```
+//!
 //! Invariants of a decoded page: paths strictly ascend in path order, extents ascend without
 //! touching and lie within the size, and the chunks add up to the extents. Decoding does not check
 //! whether a path is clean: `pinstripe_io::beneath` refuses an unclean path before anything is

@@ -12,6 +12,7 @@
 //!     MAC                          32   only with the feature `VOUCHED`
 //!     BLAKE3-256 of all before     32
 //! ```
+//!
 //! The checksum finds damage; the MAC, which `seal::Voucher` makes and verifies, says that a
 //! holder of the store's keys wrote the object. This module only frames an object.
 //!

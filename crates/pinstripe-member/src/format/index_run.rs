@@ -8,6 +8,7 @@
 //! tables of packs
 //! head: where all of this is
 //! ```
+//!
 //! All parts except the head begin with their run and their number among parts of their kind: `b`,
 //! set id 16, number 4. If the head begins with `H`, its parts must begin this way; a head that
 //! begins with `h` has the older form, in which each part begins with a letter of its own.

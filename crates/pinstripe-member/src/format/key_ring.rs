@@ -20,6 +20,7 @@
 //!                                             commitment to its own key       32
 //!                                             wrapped root key and tag        48
 //! ```
+//!
 //! The *chain* has a MAC for each earlier generation, under a key of that generation: so a program
 //! that opens an earlier ring can tell a ring that a holder of its keys made after it from one
 //! that a stranger made up. A ring of version 2, in stores of format version 1, has no chain.

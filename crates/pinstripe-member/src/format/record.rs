@@ -17,6 +17,7 @@
 //! 64  chunk table: id 32, raw bytes 4, once per chunk; not when sealed
 //!     stored bytes
 //! ```
+//!
 //! The stored bytes of a sealed record are a blob of seal/. The seal encloses:
 //!
 //! ```text
@@ -29,6 +30,7 @@
 //!     compressed bytes
 //!     zeros                             the padding
 //! ```
+//!
 //! So a reader without keys sees the kind and length of a record, finds damage, and walks from
 //! record to record; nothing else. Chunks share a record because most files are far smaller than
 //! the amount of data that a compressor needs to be effective and fast (decision 0005). The ids are

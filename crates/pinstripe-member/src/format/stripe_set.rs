@@ -4,6 +4,7 @@
 //! ```text
 //! extent of slot n:  header (4096) | strip of row 0 | strip of row 1 | ... | trailer | footer (64)
 //! ```
+//!
 //! Header: whose extent this is, the only part that differs between members apart from strips.
 //! Trailer: the length, the index range and the checksum of every strip of every member; its bytes
 //! are the same on all members, so that any of them locates all damage. Footer: the length of the

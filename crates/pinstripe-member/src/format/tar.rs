@@ -7,6 +7,7 @@
 //! sparse:  GNU's version 1.0: the content begins with a map of its runs, padded to 512, then data
 //! end:     two blocks of zeros, then zeros to 10,240
 //! ```
+//!
 //! Invariants: a value that does not fit the old fields exactly is in an extended header: long
 //! names, names beyond ASCII, nanoseconds, times before 1970, large numbers, extended attributes.
 //! Names are bytes; if they are not UTF-8, the header says so (`hdrcharset=BINARY`). Owners are

@@ -5,6 +5,7 @@
 //! DIR/seg-NUMBER-CHANCE.rows    a header, then a row for each cell: key, place, length
 //! DIR/seg-NUMBER-CHANCE.cells   the cells: checksum, key, bytes
 //! ```
+//!
 //! A cell's key is a hash of everything that identifies its content. Callers put only verified
 //! bytes into the cache, and check the bytes that they get from it as if a member had sent them.
 //! Each process appends to one segment. The oldest segment is removed as a unit; a cell that is

@@ -8,6 +8,7 @@
 //!            per log:  place of its last index 8, batches 8, log bytes before the manifest 8
 //!            per use:  codec 1, level 1, zero 6, blocks 8, raw bytes 8, stored bytes 8
 //! ```
+//!
 //! The chaining value is BLAKE3's of the unit as a subtree at its place in the source (the BLAKE3
 //! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source
 //! is one unit, whose hash the manifest has.

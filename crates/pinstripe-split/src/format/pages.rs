@@ -7,6 +7,7 @@
 //!        codec, then source: length 2, text
 //! end:   split 16 | output 1 | zero 7 | manifest's place in the output 8, its bytes 8 | log bytes 8
 //! ```
+//!
 //! Both are small objects (format/envelope) whose body is filled with zeros to one page.
 
 use pinstripe_base::byte_enum;

@@ -4,6 +4,7 @@
 //! output (two pages + log) --> log (own or striped) --> batches (index, or frame by frame)
 //!                                                   --> unit: blocks checked, healed, decoded
 //! ```
+//!
 //! The bytes are in [`crate::format`]; the reasons for them in doc/decisions/0018-split.md.
 //!
 //! Not in this module: threads, and the writing of outputs (pipeline/split); what a loss means for

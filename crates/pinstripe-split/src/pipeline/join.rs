@@ -5,6 +5,7 @@
 //! ahead: bytes of the next batches --> workers: check, heal, decode --> hash --> lane of the device,
 //!                                                                                or the stream, in turn
 //! ```
+//!
 //! Invariants: the bytes written are those that were split, or a reported loss; zeros are not
 //! written where the target reads as zeros anyway; the number of buffers is fixed, and they are
 //! reused.

@@ -4,6 +4,7 @@
 //! split:    units -> workers -> queue -> writer of each log -> lanes
 //! join:     list of batches -> runner, which reads -> workers, which also write
 //! ```
+//!
 //! Invariants: every queue is bounded; after the first fatal error each stage drains its input and
 //! drops it, so that no stage waits for ever.
 

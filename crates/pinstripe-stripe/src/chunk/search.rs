@@ -1,12 +1,15 @@
 //! The conditions that make a position a cut, and the search for the next cut.
 //!
-//! A content-defined chunk ends at the first place, counted from its beginning, that
-//! - is at least `min`, and below the shorter of `max` and the rest of the run, rounded down to an
-//!   even number: FastCDC 2020 examines places in pairs and never half a pair;
-//! - meets the strict condition below `avg`, or the loose one from there on, with a hash that
-//!   begins at zero at `min`;
+//! A content-defined chunk ends at the first position that is a cut. Positions count from the
+//! beginning of the chunk.
 //!
-//! or, where no place does, at the shorter of `max` and the rest of the run. From one window after
+//! * A cut is at `min` or later, and below the smaller of `max` and the length of the rest of the
+//!   run, rounded down to an even number: FastCDC 2020 examines positions in pairs, and never half
+//!   a pair.
+//! * Below `avg`, a cut must meet the strict condition, and from `avg` on the loose one, with a hash
+//!   that begins at zero at `min`.
+//!
+//! If there is no such position, the chunk ends at `max` or with the run. From one window after
 //! `min` on, it no longer matters where the hash began: there, the candidates that a scan finds
 //! without knowing the start of the chunk are exact. The few positions before that are hashed here.
 //!

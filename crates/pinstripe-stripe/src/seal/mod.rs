@@ -11,6 +11,7 @@
 //! 28  ciphertext
 //!     tag                          16
 //! ```
+//!
 //! Invariants: a pair of salt and counter seals once, so no nonce is ever used twice under one
 //! key; in a store that seals, an unsealed object is refused; wrong bytes are an error, never a
 //! result; secrets are wiped from memory when dropped, and nothing prints them.

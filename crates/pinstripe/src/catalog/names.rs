@@ -4,6 +4,7 @@
 //! block: for each name, sorted: bytes shared with the name before varint, rest (length, bytes),
 //!        count of directories varint, first directory varint, then the gap to each further one
 //! ```
+//!
 //! Blocks are only ever added, one for each batch: no tree of names is kept in order while rows
 //! come in, and going through all of them costs a few bytes per path.
 

@@ -3,6 +3,7 @@
 //! ```text
 //! claim · labels of version 2 · no writer at work? · MACs behind small objects · ring of version 2
 //! ```
+//!
 //! One member after the other. In an encrypted store the ring decides: the first copy of the new
 //! ring makes it a store of version 2; before that, the upgrade can be undone. In a store without
 //! encryption, the labels that most members have decide.

@@ -9,6 +9,7 @@
 //! stream:   feed (plans) -> runner, which fetches and decodes -> caller, in order
 //! join:     list of batches -> runner, which reads -> workers, which also write
 //! ```
+//!
 //! Invariants: every queue is bounded, and `limits` is the one table of the bounds; a stage never
 //! blocks on a stage above it; after the first fatal error each stage drains its input and drops
 //! it, so that no stage waits for ever.

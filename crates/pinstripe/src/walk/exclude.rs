@@ -1,12 +1,14 @@
 //! Exclude patterns follow gitignore's rules, on bytes, and are matched against absolute paths.
 //!
-//! - a pattern without a slash matches a name at any depth: `*.o`, `.cache`;
-//! - with a leading slash it matches the whole absolute path: `/home/*/tmp`;
-//! - with a slash only inside, it matches any end of the path: `target/debug`;
-//! - with a trailing slash it matches directories only: `build/`;
-//! - `*` is any bytes, `?` one byte, `[a-z]` and `[!a-z]` one byte of a set; none crosses a slash;
-//! - `**` as a whole component is any number of components, none included; at the end, one or more;
-//! - `\` takes the next byte literally.
+//! * A pattern without a slash matches a name at any depth: `*.o`, `.cache`.
+//! * A pattern with a leading slash matches the complete absolute path: `/home/*/tmp`.
+//! * A pattern with a slash only inside matches any end of the path: `target/debug`.
+//! * A pattern with a trailing slash matches only directories: `build/`.
+//! * In a pattern, `*` matches any bytes, `?` one byte, and `[a-z]` or `[!a-z]` one byte of a set;
+//!   none of these matches a slash.
+//! * A component `**` matches any number of components, including none; at the end of a pattern,
+//!   one or more.
+//! * A `\` makes the next byte literal.
 //!
 //! A matching entry is left out with everything below it. Patterns do no I/O; an invalid pattern is
 //! an error, and never a pattern that silently matches nothing. This type also says whether caches

@@ -4,6 +4,7 @@
 //! ```text
 //! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> lanes
 //! ```
+//!
 //! With a log per output and one queue for all, a batch goes to whichever output is free; with
 //! ranges each output has a queue of its own; a striped log has one writer for all outputs.
 //!

@@ -4,6 +4,7 @@
 //! session · settle what dead ones left · roots · mark, plan · repack · CONDEMNED · answers
 //!         · roots again · REAPING · last look · delete · TOMBSTONE · clear · tidy · end
 //! ```
+//!
 //! The safety of each race is shown in doc/decisions/0011-deletion.md. After a crash at any point
 //! the next gc continues: before REAPING as if the crashed one had never begun, after REAPING to
 //! its end.

@@ -6,6 +6,7 @@
 //! directory of the mount:  0 | 0                        | 0            | its number, from 1
 //! directory of `versions`: 1 | hash of its path 63 bits
 //! ```
+//!
 //! Entries are counted in path order. A depth of 0 means the entry itself; a depth of n means the
 //! directory made of the first n parts of its path, for which the snapshot has no entry: these are
 //! the parents of the backed-up paths. The largest depth means the snapshot's top directory.

@@ -5,6 +5,7 @@
 //! ids/ID             a link to it      latest              a link to the newest of all
 //! tags/TAG/TIME      a link to it          versions            every version of every file
 //! ```
+//!
 //! A snapshot is a directory in one place only: everything else is links, so that each thing has
 //! one parent. A directory keeps its inode number during the mount.
 

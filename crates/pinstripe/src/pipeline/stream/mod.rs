@@ -6,6 +6,7 @@
 //!        |                                                |
 //!        +--> items in order --> caller  <-- waits for ---+
 //! ```
+//!
 //! Invariants: bytes come out in the order in which the feed named them, each chunk compared with
 //! its id before; decoded records take no more than the budget, whichever side is slow; a record
 //! that neighbours share is decoded once, and kept until its place is needed; chunks that are

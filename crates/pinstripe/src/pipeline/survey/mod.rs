@@ -4,6 +4,7 @@
 //! ```text
 //! caller (walks) -> jobs of files -> readers, which cut and hash in every way -> shared counts
 //! ```
+//!
 //! Invariants: each inode is counted once; memory is bounded for a tree of any size, and where that
 //! makes a number an estimate, the number says so. Never writes anything.
 

@@ -11,6 +11,7 @@
 //! delete; put TOMBSTONE
 //! remove CONDEMNED, REAPING, ACKs
 //! ```
+//!
 //! Invariants: objects are put once and never changed; a process that puts one checks afterwards
 //! for any object that forbids it, so of two that race at least one sees the other; no clock
 //! decides anything. The safety argument for each race is in doc/decisions/0011-deletion.md. An

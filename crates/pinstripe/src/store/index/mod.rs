@@ -7,14 +7,16 @@
 //! ([`merge`]), so that their number grows with the logarithm of the store's size.
 //!
 //! Invariants:
-//! - a row counts only while its pack has the extents that reading takes; a writer relies on it
-//!   only while the pack is not condemned, and has all of its extents or is in a run;
-//! - a run that lacks an extent replaces no other: the other stays until everything it lists is in
-//!   runs that lack none;
-//! - all of this is derived: a lost run is made again from the packs, a pack's own index from its
-//!   records;
-//! - a query uses one [`View`], which never changes; refreshing makes another one. No lock is held
-//!   while members are read.
+//!
+//! * A row counts only while its pack has enough extents to be read.
+//! * A writer relies on a row only while the row's pack is not condemned, and has all of its extents
+//!   or is in a run.
+//! * A run that lacks an extent replaces no other run: the other run stays until everything that it
+//!   lists is in runs that lack no extent.
+//! * The index is derived data: a lost run can be rebuilt from the packs, and the index at the end
+//!   of a pack from the pack's records.
+//! * A query uses one [`View`], which never changes; refreshing makes another view.
+//! * No lock is held while members are read.
 //!
 //! Not in this module: threads, and the decision to delete a pack.
 
