@@ -5,7 +5,7 @@
 //! ops/join:  outputs --> logs, indexes --> pipeline/join: blocks checked, healed, decoded --> target
 //! ```
 //!
-//! This crate does not use a store: an output describes itself (doc/decisions/0018-split.md).
+//! This crate does not use a store: each output describes itself (doc/decisions/0018-split.md).
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

@@ -13,10 +13,10 @@
 //!        [content: list count, then id 32, content bytes varint]       files, marked long
 //! ```
 //!
-//! Invariants of a decoded page: paths strictly ascend in path order, extents ascend without
-//! touching and lie within the size, and the chunks add up to the extents. Decoding does not check
-//! whether a path is clean: `pinstripe_io::beneath` refuses an unclean path before anything is
-//! written.
+//! Invariants of a decoded page: paths strictly ascend in path order. The extents of an entry
+//! ascend, are not adjacent and are within its size. The chunks of an entry have as many bytes
+//! together as its extents. Decoding does not check whether a path is clean:
+//! `pinstripe_io::beneath` refuses an unclean path before anything is written.
 
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -13,7 +13,7 @@
 //!     BLAKE3-256 of all before     32
 //! ```
 //!
-//! The checksum finds damage; the MAC, which `seal::Voucher` makes and verifies, says that a
+//! The checksum shows damage; the MAC, which `seal::Voucher` makes and verifies, proves that a
 //! holder of the store's keys wrote the object. This module only frames an object.
 //!
 //! Invariant: the body of an object is returned only when magic, kind, version, features, length

@@ -9,9 +9,10 @@
 //! head: where all of this is
 //! ```
 //!
-//! All parts except the head begin with their run and their number among parts of their kind: `b`,
-//! set id 16, number 4. If the head begins with `H`, its parts must begin this way; a head that
-//! begins with `h` has the older form, in which each part begins with a letter of its own.
+//! Every part except the head begins with the id of its run and with its number among the parts of
+//! its kind: `b`, set id (16 bytes), number (4 bytes). If the head begins with `H`, its parts must
+//! begin this way; a head that begins with `h` has the older form, in which each part begins with a
+//! letter of its own.
 //!
 //! The index range in the trailer of the stripe set is the record of the head. All pages of a run
 //! have the same length, except the last of a segment, so the offset of a page can be computed.

@@ -22,8 +22,8 @@
 //! ```
 //!
 //! The *chain* has a MAC for each earlier generation, under a key of that generation: so a program
-//! that opens an earlier ring can tell a ring that a holder of its keys made after it from one
-//! that a stranger made up. A ring of version 2, in stores of format version 1, has no chain.
+//! that has opened an earlier ring can distinguish a later ring that a holder of its keys made from
+//! a forged one. A ring of version 2, in stores of format version 1, has no chain.
 //!
 //! Not in this module: ciphers and derivations (seal/), and finding rings and slots on members
 //! (store/).

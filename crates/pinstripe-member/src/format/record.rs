@@ -18,7 +18,7 @@
 //!     stored bytes
 //! ```
 //!
-//! The stored bytes of a sealed record are a blob of seal/. The seal encloses:
+//! The stored bytes of a sealed record are a blob (see seal/). The seal encloses:
 //!
 //! ```text
 //!  0  codec                         1
@@ -31,11 +31,11 @@
 //!     zeros                             the padding
 //! ```
 //!
-//! So a reader without keys sees the kind and length of a record, finds damage, and walks from
-//! record to record; nothing else. Chunks share a record because most files are far smaller than
-//! the amount of data that a compressor needs to be effective and fast (decision 0005). The ids are
-//! in the record and not only in the index, so that any index can be rebuilt from the records
-//! alone.
+//! So all that a reader without keys can do is to see the kind and length of a record, to find
+//! damage, and to walk from record to record. Chunks share a record because most files are far
+//! smaller than the amount of data that a compressor needs to be effective and fast (decision
+//! 0005). The ids are in the record and not only in the index, so that any index can be rebuilt
+//! from the records alone.
 //!
 //! Not in this module: keys and ciphers (seal/), compression (codec/).
 

@@ -5,10 +5,10 @@
 //! extent of slot n:  header (4096) | strip of row 0 | strip of row 1 | ... | trailer | footer (64)
 //! ```
 //!
-//! Header: whose extent this is, the only part that differs between members apart from strips.
-//! Trailer: the length, the index range and the checksum of every strip of every member; its bytes
-//! are the same on all members, so that any of them locates all damage. Footer: the length of the
-//! trailer.
+//! The header says which extent this is; it is the only part besides the strips that differs
+//! between members. Trailer: the length, the index range and the checksum of every strip of every
+//! member; its bytes are the same on all members, so that any of them locates all damage. Footer:
+//! the length of the trailer.
 //!
 //! Invariants: a checksum covers all of each part, in every version, in the part's last 16 bytes or
 //! in the footer, so "damaged" and "newer than this program" cannot be confused. Reserved bytes are

@@ -8,10 +8,10 @@
 //! end:     two blocks of zeros, then zeros to 10,240
 //! ```
 //!
-//! Invariants: a value that does not fit the old fields exactly is in an extended header: long
-//! names, names beyond ASCII, nanoseconds, times before 1970, large numbers, extended attributes.
-//! Names are bytes; if they are not UTF-8, the header says so (`hdrcharset=BINARY`). Owners are
-//! numbers, never names. Nothing here reads an archive.
+//! Invariants: a value that the old header fields cannot hold exactly is in an extended header:
+//! long names, names beyond ASCII, nanoseconds, times before 1970, large numbers, extended
+//! attributes. Names are bytes; if they are not UTF-8, the header says so (`hdrcharset=BINARY`).
+//! Owners are numbers, never names. Nothing here reads an archive.
 
 use std::ops::Range;
 

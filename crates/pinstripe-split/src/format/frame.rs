@@ -15,8 +15,8 @@
 //! 56  XXH3-128 of 0..56, its first  8
 //! ```
 //!
-//! Invariant: a head is accepted only when its own checksum matches and its tag is that of the
-//! split, so that bytes of an earlier file in the same sectors are never taken for a frame.
+//! Invariant: a frame head is accepted only when its own checksum matches and its tag is that of
+//! the split, so that bytes of an earlier file in the same sectors never count as a frame.
 
 use pinstripe_base::byte_enum;
 use pinstripe_base::checksum::{Checksum, checksum};

@@ -9,9 +9,9 @@
 //!            per use:  codec 1, level 1, zero 6, blocks 8, raw bytes 8, stored bytes 8
 //! ```
 //!
-//! The chaining value is BLAKE3's of the unit as a subtree at its place in the source (the BLAKE3
-//! paper, section 2.1 and 6.2); it is absent where the batch is a hole, and where the whole source
-//! is one unit, whose hash the manifest has.
+//! The chaining value is that of BLAKE3 for the unit as a subtree at its place in the source (the
+//! BLAKE3 paper, sections 2.1 and 6.2). A batch has none if it is a hole, or if the source is a
+//! single unit, whose hash is in the manifest.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};

@@ -6,9 +6,10 @@
 //! batch:   batch frame | data, zeros or hole frame, once for each block or run | pad frame
 //! ```
 //!
-//! The reasons are in doc/decisions/0018-split.md. The head page identifies the split and the
-//! output; the end page, written last, says that the split is complete. Every frame carries its own
-//! checksums, so a log can be read from its beginning even when its end is damaged or missing.
+//! The reasons for this format are in doc/decisions/0018-split.md. The head page identifies the
+//! split and the output; the end page, written last, says that the split is complete. Every frame
+//! carries its own checksums, so a log can be read from its beginning even when its end is damaged
+//! or missing.
 //!
 //! Not in this module: the reading and writing of outputs (split/), and compression.
 

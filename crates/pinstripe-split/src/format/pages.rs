@@ -8,7 +8,7 @@
 //! end:   split 16 | output 1 | zero 7 | manifest's place in the output 8, its bytes 8 | log bytes 8
 //! ```
 //!
-//! Both are small objects (format/envelope) whose body is filled with zeros to one page.
+//! Both pages are small objects (format/envelope) whose body is padded with zeros to one page.
 
 use pinstripe_base::byte_enum;
 use pinstripe_base::error::{Error, Kind, Result};

@@ -1,7 +1,7 @@
 //! Builds a batch: the frames of one unit, one after the other in one buffer.
 //!
-//! Invariants: blocks arrive in the order of the source; adjacent blocks of zeros become one frame;
-//! the batch's own frame comes first and is filled in last, when its length and hash are known.
+//! Invariants: blocks arrive in the order of the source. Adjacent blocks of zeros become one frame.
+//! The batch's own frame comes first and is filled in last, when its length and hash are known.
 
 use std::ops::Range;
 

@@ -5,7 +5,8 @@
 //!                                                   --> unit: blocks checked, healed, decoded
 //! ```
 //!
-//! The bytes are in [`crate::format`]; the reasons for them in doc/decisions/0018-split.md.
+//! The format of the bytes is in [`crate::format`]; the reasons for it are in
+//! doc/decisions/0018-split.md.
 //!
 //! Not in this module: threads, and the writing of outputs (pipeline/split); what a loss means for
 //! a verb.

@@ -1,8 +1,8 @@
 //! A split opened for reading: the present outputs, the place of every unit, and the bytes of the
 //! source.
 //!
-//! Invariants: outputs may be given in any order; the content of a missing output is rebuilt from
-//! parity, or reported as lost range by range; an unfinished split is never treated as complete,
+//! Invariants: outputs may be given in any order. The content of a missing output is rebuilt from
+//! parity, or reported as lost range by range. An unfinished split is never treated as complete,
 //! but its durable part is found.
 
 use std::ops::Range;

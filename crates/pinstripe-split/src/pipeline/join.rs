@@ -6,8 +6,8 @@
 //!                                                                                or the stream, in turn
 //! ```
 //!
-//! Invariants: the bytes written are those that were split, or a reported loss; zeros are not
-//! written where the target reads as zeros anyway; the number of buffers is fixed, and they are
+//! Invariants: the written bytes are those that were split, or a loss is reported. Zeros are not
+//! written where the target reads as zeros anyway. The number of buffers is fixed, and buffers are
 //! reused.
 
 use std::ops::Range;

@@ -12,9 +12,9 @@
 //!     tag                          16
 //! ```
 //!
-//! Invariants: a pair of salt and counter seals once, so no nonce is ever used twice under one
-//! key; in a store that seals, an unsealed object is refused; wrong bytes are an error, never a
-//! result; secrets are wiped from memory when dropped, and nothing prints them.
+//! Invariants: each pair of salt and counter is used once, so no nonce is ever used twice with one
+//! key. In an encrypted store, an unsealed object is refused. Bytes that fail authentication are an
+//! error, never a result. Secrets are wiped from memory when dropped, and nothing prints them.
 //!
 //! Small objects that control the store and hold no secrets are not sealed but authenticated:
 //! [`Voucher`] appends a MAC.

@@ -1,7 +1,7 @@
 //! One row during a read: the strips in memory, the reasons why other strips are missing, and how
 //! missing strips are rebuilt.
 //!
-//! Invariants: a strip is read at most once; parity is read only when a strip is lost; under
+//! Invariants: a strip is read at most once. Parity is read only when a strip is lost. Under
 //! [`Trust::Checksum`] every strip in memory matches its checksum, including rebuilt strips.
 
 use std::borrow::Cow;

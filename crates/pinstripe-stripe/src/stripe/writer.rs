@@ -1,7 +1,7 @@
 //! Distributes a byte run over slots as it arrives, with one row in memory at a time.
 //!
-//! Invariants: a strip's buffer goes to the sink as it was filled, without another copy; each slot
-//! gets header, strips and trailer in exactly this order; the extents do not depend on how the
+//! Invariants: a strip's buffer goes to the sink as it was filled, without another copy. Each slot
+//! gets header, strips and trailer in exactly this order. The extents do not depend on how the
 //! bytes were divided into calls of `append`.
 //!
 //! Not in this module: I/O. A [`StripSink`] receives the buffers.

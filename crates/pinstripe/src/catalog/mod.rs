@@ -9,8 +9,8 @@
 //! holds `first..=last`; if `last` is missing, the newest snapshot of the series, its *head*, still
 //! has the version.
 //!
-//! Invariants: a transaction takes in complete snapshots only; every row belongs to at least one
-//! existing snapshot; every path of `versions` is exactly once in the blocks of `names`; ids of
+//! Invariants: a transaction takes in complete snapshots only. Every row belongs to at least one
+//! existing snapshot. Every path of `versions` is exactly once in the blocks of `names`. Ids of
 //! directories are chosen here and never read back. The file has mode 0600, because the names in it
 //! are not encrypted. Not in this module: reading trees (the caller gives the changes), threads.
 

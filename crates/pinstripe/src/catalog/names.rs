@@ -5,8 +5,8 @@
 //!        count of directories varint, first directory varint, then the gap to each further one
 //! ```
 //!
-//! Blocks are only ever added, one for each batch: no tree of names is kept in order while rows
-//! come in, and going through all of them costs a few bytes per path.
+//! Blocks are only added, one for each batch, so no tree of names must be kept sorted while rows
+//! are added, and scanning all blocks costs a few bytes per path.
 
 use pinstripe_base::error::Result;
 use pinstripe_base::wire::{Reader, Writer};

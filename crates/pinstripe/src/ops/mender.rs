@@ -1,7 +1,7 @@
 //! Rewrites slots of a stripe set: chooses the members, and writes the extents.
 //!
-//! Invariants: no member gets two slots of one set; a member's copy of a slot is replaced by
-//! another slot only when an intact copy remains on another member; a place that the plan treats as
+//! Invariants: no member gets two slots of one set. A member's copy of a slot is replaced by
+//! another slot only when an intact copy remains on another member. A place that the plan treats as
 //! free is never overwritten.
 //!
 //! Not in this module: what a verb reports, and whether a set may be changed at all.

@@ -5,8 +5,8 @@
 //! reports strays; `repair` moves each into the room `strays` of its member, so that it is reported
 //! once and can still be examined.
 //!
-//! Invariants: an object that may still be in the process of being put is not set aside; without
-//! the keys of an encrypted store nothing is set aside; the copy in `strays` is durable before the
+//! Invariants: an object that may still be in the process of being put is not set aside. Without
+//! the keys of an encrypted store nothing is set aside. The copy in `strays` is durable before the
 //! original is removed.
 
 use std::collections::BTreeMap;

@@ -4,9 +4,9 @@
 //! claim · labels of version 2 · no writer at work? · MACs behind small objects · ring of version 2
 //! ```
 //!
-//! One member after the other. In an encrypted store the ring decides: the first copy of the new
-//! ring makes it a store of version 2; before that, the upgrade can be undone. In a store without
-//! encryption, the labels that most members have decide.
+//! The members are upgraded one after the other. In an encrypted store the ring decides: the first
+//! copy of the new ring makes it a store of version 2; before that, the upgrade can be undone. In a
+//! store without encryption, the labels that most members have decide.
 //!
 //! Invariants: an object gets a MAC only if it counted before; after a crash at any step, the store
 //! has version 1 or version 2, and running the command again resumes the upgrade. A writer that

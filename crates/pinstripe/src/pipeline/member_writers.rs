@@ -3,9 +3,9 @@
 //!
 //! Invariants: commands for one member are carried out in the order given, except that a remote
 //! member carries out several seals at once, and all commands other than those for extents wait for
-//! them; a member that fails is not used any more: later sets are striped over the other members;
-//! the run continues as long as no more members have failed, are absent or ran out of space than
-//! parity replaces; a failed fsync is never retried: the member counts as failed.
+//! them. A member that fails is not used any more: later sets are striped over the other members.
+//! The run continues as long as no more members have failed, are absent or ran out of space than
+//! parity replaces. A failed fsync is never retried: the member counts as failed.
 //!
 //! A set is begun only on members with space for its extent ([`room`]): a pack is shorter where
 //! space is short, and a member without space gets no set, but still gets small objects. A set that

@@ -1,8 +1,8 @@
 //! Publishing: an index run makes sealed packs known to all other users of the store.
 //!
-//! Invariants: a run is written after all packs in it are durable; a pack that lost an extent while
+//! Invariants: a run is written after all packs in it are durable. A pack that lost an extent while
 //! it was open is written again over the remaining members before a run lists it ([`relay`]), so
-//! that nothing refers to a pack with too little parity; a claim is released only when the index
+//! that nothing refers to a pack with too little parity. A claim is released only when the index
 //! has the run. So a chunk is always either claimed or in the index, and memory is bounded for a
 //! backup of any length. An index run of an interrupted backup is harmless: its packs are complete,
 //! and their chunks are in the index.

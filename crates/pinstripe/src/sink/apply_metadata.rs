@@ -1,9 +1,9 @@
 //! Sets an entry's metadata in the only order in which no step undoes an earlier one: owner (which
 //! clears setuid and capabilities), extended attributes (an ACL rewrites the mode), mode, times.
 //!
-//! Invariants: it works on the open entry, never on a name that may have been reused; parts that
-//! cannot be set are returned; a setuid or setgid bit is never set for an owner or group other than
-//! the original one.
+//! Invariants: metadata is set on the open entry, never on a name that may have been reused. Parts
+//! of the metadata that cannot be set are returned. A setuid or setgid bit is never set for an
+//! owner or group other than the original one.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

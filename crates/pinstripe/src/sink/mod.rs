@@ -4,8 +4,8 @@
 //! target.
 //!
 //! Invariants: nothing is made, changed or removed outside the target, and no symlink below it is
-//! ever followed (`pinstripe_io::beneath`); an entry in the way is replaced only under `overwrite`,
-//! and then never followed or written into; a directory that is not empty is never removed, unless
+//! ever followed (`pinstripe_io::beneath`). An entry in the way is replaced only under `overwrite`,
+//! and then never followed or written into. A directory that is not empty is never removed, unless
 //! the rules say so. In a target that is not empty, a file has another name until it is finished;
 //! in an empty one it has its own name from the beginning, and a mark file at the top says until
 //! the end that the restore is not complete (decision 0027). A file that cannot be finished is
@@ -123,8 +123,8 @@ impl TreeSink {
         Ok(TreeSink { root: Arc::new(root) })
     }
 
-    /// The same target. Removal in the target then stays on the mounts of these given paths; by
-    /// default it stays on the mount of the target.
+    /// The same target. Removal in the target then stays on the mounts of these paths, which the
+    /// user named; by default it stays on the mount of the target.
     #[must_use]
     pub(crate) fn with_named(mut self, named: Vec<Vec<u8>>) -> Self {
         if let Some(root) = Arc::get_mut(&mut self.root) {

@@ -1,9 +1,9 @@
 //! Removes entries that a snapshot does not have, on request.
 //!
 //! Removal begins in a directory, its *base*, and stays on the mount through which the base was
-//! reached. Invariants: nothing is removed outside the target or through a symlink; no mount point
+//! reached. Invariants: nothing is removed outside the target or through a symlink. No mount point
 //! is removed, nor anything on another mount than the base's, be it on another file system or on
-//! another directory of the same one; this includes mounts that appear during the removal; no
+//! another directory of the same one. Mounts that appear during the removal are kept as well. No
 //! member of any store is touched, nor a directory that contains one.
 
 use std::collections::HashMap;
@@ -43,7 +43,8 @@ pub(crate) struct Strangers {
     pub extra: Vec<Vec<u8>>,
     /// The names of directories that are in the way of an entry of another type in the snapshot.
     pub in_the_way: Vec<Vec<u8>>,
-    /// The directory is on another mount than the given directories: nothing in it is removed.
+    /// The directory is on another mount than the directories that the user named: nothing in it is
+    /// removed.
     pub is_elsewhere: bool,
 }
 
@@ -174,13 +175,14 @@ impl Root {
         done
     }
 
-    /// Returns the innermost of the given directories that is at or above the directory `path`.
+    /// Returns the innermost directory that the user named at or above the directory `path`.
     fn base_of(&self, path: &[u8]) -> Option<&[u8]> {
         let above = self.named.iter().filter(|named| is_at_or_below(path, named));
         above.max_by_key(|named| named.len()).map(|named| &named[..])
     }
 
-    /// Whether an open directory, found at `path`, is on the mount of the given directory above it.
+    /// Whether an open directory, found at `path`, is on the mount of the directory above it that
+    /// the user named.
     fn is_on_mount_of_base(&self, directory: BorrowedFd<'_>, path: &[u8]) -> Result<bool, Errno> {
         match self.base_of(path) {
             Some(base) if base != path => {

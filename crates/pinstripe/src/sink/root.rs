@@ -1,7 +1,7 @@
 //! What all files of a restore target share, and how names are made in it.
 //!
-//! Invariants: nothing is opened through a symlink; if something may be replaced, an entry gets its
-//! own name only when it is finished; a directory that is not empty is removed only if the rules
+//! Invariants: nothing is opened through a symlink. If something may be replaced, an entry gets its
+//! own name only when it is finished. A directory that is not empty is removed only if the rules
 //! allow it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,7 +31,7 @@ pub(super) struct Root {
     pub(super) inherits: AtomicBool,
     /// The name of the mark file of the restore in progress.
     pub(super) mark: Mutex<Option<Vec<u8>>>,
-    /// The given directories, or the target itself: removal stays on their mounts.
+    /// The directories that the user named, or the target itself: removal stays on their mounts.
     pub(super) named: Vec<Vec<u8>>,
     /// Directories that were emptied and removed because something else replaces them.
     pub(super) cleared: Mutex<RemovedCount>,

@@ -5,8 +5,8 @@
 //! never read as if it were.
 //!
 //! Invariants: files are opened only below the given root and through no symlink
-//! (`pinstripe_io::beneath`); reading does not change access times where the system allows that;
-//! attributes that cannot be read are returned as problems, never dropped. This module never waits
+//! (`pinstripe_io::beneath`). Reading does not change access times where the system allows that.
+//! Attributes that cannot be read are returned as problems, never dropped. This module never waits
 //! on a FIFO or a device, and never writes.
 
 #![allow(clippy::disallowed_methods, reason = "reads files to back up")]

@@ -7,8 +7,8 @@
 //! restores from a checkpoint: the next backup of the same host and sources reuses its entries, and
 //! removes it at the end.
 //!
-//! Invariants: an unreadable checkpoint costs only time, so it is never a loss; the chunks below a
-//! checkpoint are in use, like those of a snapshot; an object with the count `incomplete` is
+//! Invariants: an unreadable checkpoint costs only time, so it is never a loss. The chunks below a
+//! checkpoint are in use, like those of a snapshot. An object with the count `incomplete` is
 //! refused where a snapshot is expected.
 
 use pinstripe_base::error::{Error, Kind, Result};

@@ -11,7 +11,7 @@
 //! anything is removed: if another process has ended the claim, this process stops.
 //!
 //! Invariants: a claim counts only if the sessions were read after it was put and no other claim
-//! was found; the claim of a process that has certainly ended is taken over; an unreadable claim
+//! was found. The claim of a process that has certainly ended is taken over. An unreadable claim
 //! blocks no other process, because its owner cannot read it either and stops.
 //!
 //! Not in this module: waiting for the holder of the claim. Callers decide whether to wait.

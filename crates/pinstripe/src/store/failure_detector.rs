@@ -1,8 +1,8 @@
 //! Finds sessions that had no heartbeat for a timeout: their writers are presumed dead.
 //!
 //! Invariants: times are from one clock of this host, which is never set back, and no time of
-//! another host is used; a session is suspected only if two observations, far enough apart, saw the
-//! same count; a session whose count is unknown is alive. A wrong suspicion ends a session, which
+//! another host is used. A session is suspected only if two observations, far enough apart, saw the
+//! same count. A session whose count is unknown is alive. A wrong suspicion ends a session, which
 //! costs its writer the work since its last checkpoint and does not harm the store.
 //!
 //! Not in this module: the consequences of a suspicion (`ops/gc`), reading heartbeats

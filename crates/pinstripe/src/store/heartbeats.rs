@@ -1,10 +1,11 @@
 //! Heartbeats of sessions: a writer that runs for long puts them, a gc that waits for the writer
 //! counts them.
 //!
-//! Invariants: each heartbeat is put once, under a name of its own; the previous one is removed
-//! after the new one was put, so the highest count on the members is always the newest; one intact
-//! copy counts, since it only keeps a session alive; names without an intact object do not count,
-//! and a session whose newer heartbeats may be hidden by such names has no pulse.
+//! Invariants: each heartbeat is put once, under a name of its own. The previous heartbeat is
+//! removed after the new one was put, so the highest count on the members is always the newest. One
+//! intact copy of a heartbeat is enough, since it only keeps a session alive. Names without an
+//! intact object do not count, and a session whose newer heartbeats may be hidden by such names has
+//! no pulse.
 //!
 //! Not in this module: clocks, threads.
 

@@ -16,8 +16,8 @@
 //! directories that lead to it and examines nothing else in them. The entry of a directory that was
 //! not entered, or only passed through, has a link count of 0.
 //!
-//! Invariants: symlinks are never followed, not even the root; every name is looked up relative to
-//! a directory descriptor; an entry that cannot be read becomes [`Trouble`] at its position in the
+//! Invariants: symlinks are never followed, not even the root. Every name is looked up relative to
+//! a directory descriptor. An entry that cannot be read becomes [`Trouble`] at its position in the
 //! stream, and the walk continues. The walk limits the finished entries that wait for the consumer
 //! and the open descriptors, and keeps only the names of a directory in memory. The walk never
 //! reads content (except the tag file of a cache), writes or prints anything, or decides what an

@@ -5,11 +5,12 @@
 //! units --> workers: zeros? codec, frames, hash --> queue --> writer of each log --> lanes
 //! ```
 //!
-//! With a log per output and one queue for all, a batch goes to whichever output is free; with
-//! ranges each output has a queue of its own; a striped log has one writer for all outputs.
+//! With the layout `queue`, each output has a log and all share one queue, so that a batch goes to
+//! whichever output is free. With the layout `ranges`, each output has a queue of its own. A
+//! striped log has one writer for all outputs.
 //!
 //! Invariants: the number of buffers is fixed and buffers are reused, so memory does not grow with
-//! the source; an index is written only when the batches that it lists are durable; the end pages
+//! the source. An index is written only when the batches that it lists are durable. The end pages
 //! are written when everything else is durable on all outputs. The first error ends the run.
 
 mod own;

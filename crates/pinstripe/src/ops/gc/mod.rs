@@ -5,9 +5,9 @@
 //!         · roots again · REAPING · last look · delete · TOMBSTONE · clear · tidy · end
 //! ```
 //!
-//! The safety of each race is shown in doc/decisions/0011-deletion.md. After a crash at any point
-//! the next gc continues: before REAPING as if the crashed one had never begun, after REAPING to
-//! its end.
+//! doc/decisions/0011-deletion.md shows for each race that no needed data is deleted. After a crash
+//! at any point the next gc continues: before REAPING as if the crashed one had never begun, after
+//! REAPING to its end.
 //!
 //! Not in this module: decisions (store/deletion/decide.rs), and clocks except to limit waiting.
 

@@ -1,11 +1,11 @@
 //! Counts how much of each pack is needed, and which packs may be deleted.
 //!
 //! Invariants: a pack that other processes condemned counts as gone, but chunks that only such
-//! packs have are not condemned a second time; a pack without rows is never condemned, since its
-//! content is unknown; a pack that holds only copies of needed chunks is repacked, so that the
-//! other copy is read before this one is deleted; a pack that cannot be read is deleted only if it
-//! holds nothing but such copies. A chunk in several packs counts in as many of them as should have
-//! it: two for a page in a store without parity, otherwise one.
+//! packs have are not condemned a second time. A pack without rows is never condemned, since its
+//! content is unknown. A pack that holds only copies of needed chunks is repacked, so that the
+//! other copies are read before the pack is deleted. A pack that cannot be read is deleted only if
+//! all needed chunks in it have copies in other packs. A chunk in several packs counts in as many
+//! of them as should have it: two for a page in a store without parity, otherwise one.
 
 use std::collections::HashSet;
 

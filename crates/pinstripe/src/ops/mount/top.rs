@@ -6,8 +6,8 @@
 //! tags/TAG/TIME      a link to it          versions            every version of every file
 //! ```
 //!
-//! A snapshot is a directory in one place only: everything else is links, so that each thing has
-//! one parent. A directory keeps its inode number during the mount.
+//! Each snapshot is a directory at one place only and links elsewhere, so that every file has
+//! exactly one parent directory. A directory keeps its inode number during the mount.
 
 use std::collections::{BTreeMap, HashMap};
 

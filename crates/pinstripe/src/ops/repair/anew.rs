@@ -6,9 +6,10 @@
 //! backup whose source still has it stores it again. The damaged paths are reported before that.
 //!
 //! Invariants: a pack is deleted only when all needed data in it was read and verified, in it or
-//! elsewhere, and is in new packs, or is given up; a chunk is given up only with the key, while
-//! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]);
-//! if anything prevents that, nothing is removed, and the damage is only reported.
+//! elsewhere, and is in new packs, or is given up. A chunk is given up only with the key, while
+//! every member is present and answers, and when the damage is certain ([`SetReader::is_certain`]).
+//! If anything prevents the rewriting of a pack, nothing is removed, and the damage is only
+//! reported.
 //!
 //! [`SetReader::is_certain`]: pinstripe_stripe::SetReader::is_certain
 

@@ -5,9 +5,9 @@
 //! scrub stopped and when each share of the store was verified. No key is needed: strips and small
 //! objects carry checksums of their stored bytes.
 //!
-//! Invariants: a rewritten extent replaces the old one only when it is durable; a missing extent
-//! that a running writer may be about to write is not touched; the only intact objects that are
-//! removed are superseded index runs; no decision depends on wall clocks.
+//! Invariants: a rewritten extent replaces the old one only when it is durable. A missing extent
+//! that a running writer may be about to write is not touched. The only intact objects that are
+//! removed are superseded index runs. No decision depends on wall clocks.
 //!
 //! Not in this module: rebuilding index runs, labels of new members, giving up lost packs: repair
 //! does these.

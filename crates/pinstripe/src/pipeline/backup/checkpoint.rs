@@ -8,11 +8,11 @@
 //! waits for the barriers of both packers and then puts the checkpoint object.
 //!
 //! Invariants: everything that the partial tree names was claimed before the call, so it is in a
-//! record before a ticket or in a pack already; the checkpoint object is put when all of that is
-//! durable; the previous checkpoint is removed when the new one is durable; only one checkpoint is
-//! in progress at a time. A round has as many tickets as its packer has feeders, and is always
-//! answered: a worker that ends tells the packer, and the assembler sends its own tickets to both
-//! packers, so that they notice when all workers have ended.
+//! record before a ticket or in a pack already. The checkpoint object is put when everything that
+//! its tree names is durable. The previous checkpoint is removed when the new one is durable. Only
+//! one checkpoint is in progress at a time. A round has as many tickets as its packer has feeders,
+//! and is always answered: a worker that ends tells the packer, and the assembler sends its own
+//! tickets to both packers, so that they notice when all workers have ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

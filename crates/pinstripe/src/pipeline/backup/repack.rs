@@ -2,8 +2,8 @@
 //! deleted.
 //!
 //! Invariants: a chunk that another pack has too is relied upon only after that copy was read and
-//! verified; copied bytes were verified; a pack with a needed chunk that has no intact copy is
-//! kept; a page that should be in two packs gets as many copies as it lacks. The new packs are
+//! verified. Copied bytes were verified. A pack with a needed chunk that has no intact copy is
+//! kept. A page that should be in two packs gets as many copies as it lacks. The new packs are
 //! durable and in an index run on return.
 
 use std::collections::HashSet;

@@ -1,9 +1,9 @@
 //! Entries of the target that the snapshot lacks, and directories where it has an entry of another
 //! type: these are counted or, on request, removed.
 //!
-//! Removal stays on the mounts of the given directories: another mount in the target is kept, with
-//! everything in it. A directory that the backup did not enter, or only crossed, is incomplete in
-//! the snapshot: nothing is removed in it.
+//! Removal stays on the mounts of the directories that the user named: another mount in the target
+//! is kept, with everything in it. A directory that the backup did not enter, or only crossed, is
+//! incomplete in the snapshot: nothing is removed in it.
 
 use std::collections::HashSet;
 
@@ -146,7 +146,7 @@ impl Extras<'_, '_> {
     }
 
     /// Reports, once for each mount, that entries which the snapshot lacks are kept in a directory
-    /// on another mount than the given directories.
+    /// on another mount than the directories that the user named.
     fn stays(&mut self, path: &[u8], names: usize) {
         if names == 0 || self.pass == Pass::Count {
             return;

@@ -7,12 +7,12 @@
 //!        +--> items in order --> caller  <-- waits for ---+
 //! ```
 //!
-//! Invariants: bytes come out in the order in which the feed named them, each chunk compared with
-//! its id before; decoded records take no more than the budget, whichever side is slow; a record
-//! that neighbours share is decoded once, and kept until its place is needed; chunks that are
-//! planned together are fetched in the order of the packs. The feed knows what will be read, so no
-//! planner has to predict it (decision 0039). It never decides what damage means: the caller gets
-//! the error at the damaged position.
+//! Invariants: bytes are output in the order in which the feed requested them, after each chunk was
+//! verified against its id. Decoded records take no more memory than the budget, whichever side is
+//! slow. A record that several requests need is decoded once, and kept until its memory is needed.
+//! Chunks that are planned together are fetched in the order of the packs. The feed knows what will
+//! be read, so no planner has to predict it (decision 0039). It never decides what damage means:
+//! the caller gets the error at the damaged position.
 
 mod decoded;
 mod feed;

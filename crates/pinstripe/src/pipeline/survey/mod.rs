@@ -5,8 +5,8 @@
 //! caller (walks) -> jobs of files -> readers, which cut and hash in every way -> shared counts
 //! ```
 //!
-//! Invariants: each inode is counted once; memory is bounded for a tree of any size, and where that
-//! makes a number an estimate, the number says so. Never writes anything.
+//! Invariants: each inode is counted once; memory is bounded for a tree of any size, and a number
+//! that is only an estimate for that reason says so. Never writes anything.
 
 mod slicer;
 mod stored;

@@ -12,12 +12,13 @@
 //! remove CONDEMNED, REAPING, ACKs
 //! ```
 //!
-//! Invariants: objects are put once and never changed; a process that puts one checks afterwards
-//! for any object that forbids it, so of two that race at least one sees the other; no clock
-//! decides anything. The safety argument for each race is in doc/decisions/0011-deletion.md. An
-//! object that deletes, hides or answers for a writer counts only if a holder of the keys put it,
-//! or if as many members have it as any writer must have reached; an object that only makes a
-//! writer or a collector more cautious counts even on one member.
+//! Invariants: the objects of deletion are put once and never changed. A process that puts an
+//! object checks afterwards for any object that forbids this, so at least one of two racing
+//! processes sees the other. No decision depends on a clock. The safety argument for each race is
+//! in doc/decisions/0011-deletion.md. An object that deletes, hides or answers for a writer counts
+//! only if a holder of the keys put it, or if as many members have it as any writer must have
+//! reached; an object that only makes a writer or a collector more cautious counts even on one
+//! member.
 //!
 //! Not in this module: choosing packs to condemn (ops/), waiting (ops/), and the extents of packs
 //! in use.

@@ -1,9 +1,9 @@
 //! Makes a view of the index from the members: runs first, then packs that no run lists.
 //!
 //! Invariants: a view is made from the previous one and replaces it only while that one is still
-//! current; runs are listed until two listings agree, so that no run is missed because another
-//! writer merged it during the listing; a run on fewer members than a read needs does not count,
-//! even if its head can be read; a run that lacks an extent makes no other run redundant. A pack in
+//! current. Runs are listed until two listings agree, so that no run is missed because another
+//! writer merged it during the listing. A run on fewer members than a read needs does not count,
+//! even if its head can be read. A run that lacks an extent makes no other run redundant. A pack in
 //! no run is read directly if possible; a writer relies on it only when all of its extents are
 //! present, because it may come from a backup that was interrupted while sealing it.
 

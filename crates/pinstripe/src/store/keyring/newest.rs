@@ -5,8 +5,8 @@
 //! then on such a process changes nothing: it fails with [`Kind::KeysChanged`].
 //!
 //! Invariants: an object of a later generation counts as newer only if a ring of a later generation
-//! is proven genuine, so a malicious member stops no process; the ring is on the members before any
-//! object that was made with it; an old ring is removed only after every session that began with
+//! is proven genuine, so a malicious member stops no process. The ring is on the members before any
+//! object that was made with it. An old ring is removed only after every session that began with
 //! older keys has ended or was ended.
 //!
 //! Not in this module: opening rings (`unlock`) and making them (`keyring`).
