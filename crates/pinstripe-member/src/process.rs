@@ -65,8 +65,8 @@ pub fn is_of_an_earlier_boot(other: &Process, own: &Process) -> bool {
 /// The fields of `/proc/PID/stat` that are used here.
 struct ProcessStat {
     started_ticks: u64,
-    /// The process is a zombie. It remains a zombie if its init process never waits for children,
-    /// as in some containers.
+    /// The process is a zombie. The process remains a zombie if its init process never waits for
+    /// children, as in some containers.
     has_ended: bool,
 }
 

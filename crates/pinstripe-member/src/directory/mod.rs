@@ -53,8 +53,8 @@ pub struct DirectoryMember {
     tree: Tree,
     handles: Arc<Handles>,
     unsynced: Mutex<Unsynced>,
-    /// Reading some file has changed its access time, because `O_NOATIME` was refused. This may
-    /// wait for the disk.
+    /// Reading some file has changed its access time, because `O_NOATIME` was refused. Updating
+    /// access times may wait for the disk.
     notes_access: AtomicBool,
 }
 
@@ -120,8 +120,8 @@ impl DirectoryMember {
         DirectoryMember { tree: self.tree.with_steps(steps), ..self }
     }
 
-    /// Removes files in `tmp/` whose writers were killed. Returns their number. This is safe while
-    /// others write: a file that its writer still holds locked is not removed.
+    /// Removes files in `tmp/` whose writers were killed. Returns their number. The sweep is safe
+    /// while other processes write: a file that its writer still holds locked is not removed.
     ///
     /// # Errors
     /// Fails with [`Kind::Io`] when `tmp/` cannot be read or a leftover cannot be removed.

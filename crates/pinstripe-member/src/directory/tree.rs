@@ -26,8 +26,8 @@ use pinstripe_io::descriptors::patiently;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The number of random names that are tried for a temp file. One try is enough unless a sweep runs
-/// at the same moment.
+/// The number of random names that are tried for a temp file. One name is enough unless a sweep
+/// runs at the same moment.
 const TEMP_ATTEMPTS: usize = 16;
 
 /// A member's directory. Cheap to clone; each writer keeps a clone.

@@ -102,8 +102,8 @@ impl DirectoryWriter {
         }
     }
 
-    /// Starts writeback of the bytes appended since the last call. This is only a hint: failures
-    /// are reported by the sync.
+    /// Starts writeback of the bytes appended since the last call. Starting writeback is only a
+    /// hint: the sync reports failures.
     fn start_writeback(&mut self) {
         if self.len - self.writeback >= WRITEBACK_BYTES {
             begin_writeback(&self.temp.file, self.writeback, self.len - self.writeback);

@@ -2,8 +2,8 @@
 //! count and no time.
 //!
 //! Heartbeats are put once and never changed, each under a name made of session and count, so that
-//! a listing alone shows which sessions have made progress. They only protect a session from being
-//! ended: `gc` compares two counts of the same session, never the clocks of two hosts.
+//! a listing alone shows which sessions have made progress. Heartbeats only protect a session from
+//! being ended: `gc` compares two counts of the same session, never the clocks of two hosts.
 
 use super::envelope::{self, Object};
 use pinstripe_base::error::Result;

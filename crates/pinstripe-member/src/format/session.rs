@@ -1,10 +1,10 @@
 //! The session object: it says that a writer is running, so that a collector waits for its answer
 //! before it deletes.
 //!
-//! It names the snapshots on which the writer depends and the object that the writer will put at
-//! the end; a process that ends the session from outside frees both. The identity of the writer's
-//! process answers only one question: has the process certainly ended? The object holds ids and
-//! numbers but no names, because it is stored in the clear.
+//! The session object names the snapshots on which the writer depends and the object that the
+//! writer will put at the end; a process that ends the session from outside frees both. The
+//! identity of the writer's process answers only one question: has the process certainly ended? The
+//! object holds ids and numbers but no names, because it is stored in the clear.
 
 use super::envelope::{self, Object};
 use pinstripe_base::byte_enum;
@@ -16,13 +16,13 @@ byte_enum! {
     /// What a writer is doing.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum Work {
-        /// It makes a snapshot.
+        /// The writer makes a snapshot.
         Backup = 1,
-        /// It deletes data, and repacks what is still needed into new packs.
+        /// The writer deletes data, and repacks what is still needed into new packs.
         Collect = 2,
-        /// It brings a forgotten snapshot back.
+        /// The writer makes a forgotten snapshot wanted again.
         Undelete = 3,
-        /// It redistributes packs over other members.
+        /// The writer redistributes packs over other members.
         Rebalance = 4,
     }
 }

@@ -1,8 +1,8 @@
 //! The snapshot object: the commit point of one finished backup.
 //!
-//! A snapshot object is small, and every member has a complete copy of it. It names the root of a
-//! tree of pages (`tree.rs`); everything below the root is in chunks in packs. The snapshot object
-//! is written last: when it can be read, everything that it refers to is durable.
+//! A snapshot object is small, and every member has a complete copy of it. A snapshot object names
+//! the root of a tree of pages (`tree.rs`); everything below the root is in chunks in packs. The
+//! snapshot object is written last: when it can be read, everything that it refers to is durable.
 
 use super::envelope::{self, Object};
 use super::label::{Encryption, text};

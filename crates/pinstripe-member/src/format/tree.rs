@@ -5,7 +5,7 @@
 //! where a page ends ([`PageEnds`]): one new file moves no other boundary.
 //!
 //! Path order compares component by component, byte by byte: a directory, everything below it, then
-//! its next sibling. This is byte order in which `/` sorts before every other byte
+//! its next sibling. Path order is byte order in which `/` sorts before every other byte
 //! ([`compare_paths`]).
 
 use std::cmp::Ordering;

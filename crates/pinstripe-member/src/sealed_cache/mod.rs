@@ -43,12 +43,12 @@ use segment::{CELL_HEAD_BYTES, CellRow, Cells, Owned, SegmentName};
 
 /// The smallest useful size of a cache.
 const BYTES_MIN: u64 = 16 * MIB;
-/// One segment is this fraction of the cache, within limits.
+/// A segment takes one in this many bytes of the cache's limit, within the bounds below.
 const SEGMENTS: u64 = 16;
 const SEGMENT_MIN: u64 = MIB;
 const SEGMENT_MAX: u64 = 16 * MIB;
-/// A cell counts as at least this many bytes against the limit. This bounds the number of rows,
-/// which are kept in memory.
+/// A cell counts as at least this many bytes against the limit. The minimum bounds the number of
+/// rows, which are kept in memory.
 const CELL_COST_MIN: u64 = 4096;
 /// A cell that is found in the oldest 1 / `OLD_PART` of the segments is written again.
 const OLD_PART: usize = 4;

@@ -41,7 +41,7 @@ const MIN_FLOOR: u32 = pinstripe_kernel::gear::WINDOW as u32;
 
 /// A store's way to cut content into chunks.
 ///
-/// Its text form is a mean length (`64K`), or `fixed:` and a length (`fixed:4K`).
+/// The text form of a chunking is a mean length (`64K`), or `fixed:` and a length (`fixed:4K`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Chunking {
     /// Cuts after every `bytes` bytes of a file: for images and databases, which change in place.

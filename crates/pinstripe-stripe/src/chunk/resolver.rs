@@ -5,9 +5,9 @@ use pinstripe_kernel::gear::WINDOW;
 use super::cutter::{Candidates, GearRules, Rules};
 use super::search::{Outcome, Search};
 
-/// Records how far a run has been cut. It keeps only the last few bytes of content, so a segment
-/// may be dropped as soon as its chunks are processed; it is cheap as long as candidates come with
-/// the segments.
+/// Records how far a run has been cut. A resolver keeps only the last few bytes of content, so a
+/// segment may be dropped as soon as its chunks are processed. Resolving is cheap as long as
+/// candidates come with the segments.
 pub struct Resolver {
     rules: Rules,
     /// The start of the chunk in progress.

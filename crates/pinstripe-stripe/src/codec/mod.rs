@@ -35,8 +35,8 @@ pub(crate) const DEFAULT_ZSTD_LEVEL: i32 = 3;
 /// The zstd levels that may be requested, except 0.
 const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = -5..=19;
 
-/// The codec of records. Its text form is `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`, `snappy` or
-/// `lzo`.
+/// The codec of records. The text form of a codec is `raw`, `zstd`, `zstd:3`, `zstd:-1`, `lz4`,
+/// `snappy` or `lzo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Stored uncompressed.

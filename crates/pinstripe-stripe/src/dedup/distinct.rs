@@ -2,8 +2,8 @@
 //!
 //! Invariants: counts are exact as long as all keys fit; beyond that, the keys are sampled, and the
 //! sample is halved as often as needed: keys are hashes, so every key has the same chance, and all
-//! occurrences of a key are in the sample or none. Totals are always exact. It never says that a
-//! single chunk is new: that is the task of the chunk index.
+//! occurrences of a key are in the sample or none. Totals are always exact. The estimate never says
+//! that a single chunk is new: that is the task of the chunk index.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ pub struct Count {
     pub distinct_items: u64,
     /// The number of bytes of distinct items.
     pub distinct_bytes: u64,
-    /// One in this many keys was counted.
+    /// Only one in this many keys was counted; 1 if all were.
     pub sampled: u64,
 }
 

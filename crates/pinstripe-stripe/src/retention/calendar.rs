@@ -1,7 +1,7 @@
 //! The days, weeks, months and years of a point in time: the Gregorian calendar as arithmetic.
 //!
-//! It uses no time-zone tables and no clock: a point in time is seconds since 1970 UTC, shifted by
-//! an offset that the caller gives.
+//! This module uses no time-zone tables and no clock: a point in time is seconds since 1970 UTC,
+//! shifted by an offset that the caller gives.
 
 /// The calendar periods that contain a point in time; equal numbers mean the same period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

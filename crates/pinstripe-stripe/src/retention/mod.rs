@@ -57,23 +57,23 @@ pub struct Candidate {
 /// The reason why a snapshot is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeepReason {
-    /// It is one of the newest snapshots.
+    /// The snapshot is one of the newest.
     Last,
-    /// It is the newest snapshot of its hour.
+    /// The snapshot is the newest of its hour.
     Hourly,
-    /// It is the newest snapshot of its day.
+    /// The snapshot is the newest of its day.
     Daily,
-    /// It is the newest snapshot of its week.
+    /// The snapshot is the newest of its week.
     Weekly,
-    /// It is the newest snapshot of its month.
+    /// The snapshot is the newest of its month.
     Monthly,
-    /// It is the newest snapshot of its year.
+    /// The snapshot is the newest of its year.
     Yearly,
-    /// It has this tag.
+    /// The snapshot has this tag.
     Tag(String),
-    /// It is not much older than the newest snapshot.
+    /// The snapshot is not much older than the newest one.
     Within,
-    /// Its time is in the future.
+    /// The time of the snapshot is in the future.
     Future,
 }
 

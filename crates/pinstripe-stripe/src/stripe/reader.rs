@@ -1,7 +1,7 @@
 //! Reads ranges of a stripe set from its present members.
 //!
-//! There are two ways to read. [`SetReader::read`] is fast: it reads only the requested bytes and
-//! does not verify them, because the caller verifies the records in them.
+//! There are two ways to read a set. [`SetReader::read`] is fast: it reads only the requested bytes
+//! and does not verify them, because the caller verifies the records in them.
 //! [`SetReader::read_verified`] is used when that verification failed: it reads complete strips and
 //! compares each with its checksum in the trailer, so that the damaged strip is found and rebuilt.
 //!
@@ -101,8 +101,8 @@ impl SetReader {
 
     /// Like [`open`](Self::open), but with the trailer on which most members agree. All trailers of
     /// a set are equal, and a single one may be forged, with checksums that make intact strips look
-    /// damaged. This is for callers that decide which strips are damaged, and for a second attempt
-    /// after a failed read.
+    /// damaged. This function is for callers that decide which strips are damaged, and for a second
+    /// attempt after a failed read.
     ///
     /// # Errors
     /// Fails with the errors of [`open`](Self::open).

@@ -1,7 +1,7 @@
 //! The catalog's file: its tables, its application id, and the mapping of SQLite's errors.
 //!
-//! It uses a rollback journal and no write-ahead log: between changes the catalog is one file, and
-//! replacing that file leaves no log that SQLite would replay into the new one.
+//! The catalog uses a rollback journal and no write-ahead log: between changes the catalog is one
+//! file, and replacing that file leaves no log that SQLite would replay into the new one.
 
 #![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 

@@ -39,8 +39,8 @@ pub enum VerbRole {
 pub enum Meeting {
     /// Both verbs do their work.
     Both,
-    /// Both verbs do their work, unless one removes objects that the other builds on: the other
-    /// then ends with exit code 18 and has changed nothing.
+    /// Both verbs do their work, unless one of them removes objects that the other builds on: the
+    /// other then ends with exit code 18 and has changed nothing.
     OneMayEnd,
     /// The verb that begins waits for an answer of the other one; without an answer it ends with
     /// exit code 18.

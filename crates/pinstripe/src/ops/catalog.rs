@@ -246,8 +246,8 @@ fn is_stray(store: &Store, id: SnapshotId) -> Result<bool> {
     Ok(holders > 0 && holders < store.votes_on_damage())
 }
 
-/// Handles a snapshot that cannot be read: the catalog lacks it. This is a loss, unless the
-/// snapshot is not wanted any more.
+/// Handles a snapshot that cannot be read: the catalog lacks it. The missing snapshot is a loss,
+/// unless it is not wanted any more.
 fn left_out(store: &Store, id: SnapshotId, error: Error, monitor: &Monitor) -> Result<()> {
     if is_wanted(store, id)? {
         monitor.loss(format!("snapshot {} is not in the catalog", id.short()), error);

@@ -56,8 +56,8 @@ pub struct Preview {
 }
 
 /// Compares the target with the snapshot, and passes every entry that a restore would change to
-/// `show`. This refuses what a restore would refuse, and reports what a restore could not restore
-/// as a loss in the ledger.
+/// `show`. The preview refuses what a restore would refuse, and reports what a restore could not
+/// restore as a loss in the ledger.
 ///
 /// # Errors
 /// Fails with the errors that would keep the restore from beginning, or with the errors of `show`.

@@ -1,8 +1,8 @@
 //! `stats`: reports the content of the store, its size, and the contribution of each kind of
 //! deduplication.
 //!
-//! It is computed from chunk lists alone: content is read only on request, to compare with blocks
-//! and chunks of other lengths. Two files with equal chunk lists have equal content.
+//! The figures are computed from chunk lists alone: content is read only on request, to compare
+//! with blocks and chunks of other lengths. Two files with equal chunk lists have equal content.
 
 use std::collections::HashSet;
 

@@ -285,8 +285,8 @@ impl<'a> MemberWriters<'a> {
     }
 
     /// Puts the object that commits a run, on one member after the other, so that of two processes
-    /// that put different objects under this name the first member decides. Durable on return. It
-    /// must be called after a barrier.
+    /// that put different objects under this name the first member decides. Durable on return. The
+    /// caller must have waited for a barrier.
     ///
     /// # Errors
     /// Fails with [`Kind::Busy`] when another object has the name, because this run was ended from

@@ -34,8 +34,8 @@ fn attributes() -> Option<Attributes> {
     (answer == 0).then_some(found)
 }
 
-/// Requests long time slices for the calling thread. This is only a request: if the system refuses
-/// it, nothing changes.
+/// Requests long time slices for the calling thread. If the system refuses the request, nothing
+/// changes.
 pub(crate) fn request_long_slices() {
     let Some(found) = attributes() else { return };
     if !matches!(found.policy as i32, libc::SCHED_OTHER | libc::SCHED_BATCH) {

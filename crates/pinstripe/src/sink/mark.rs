@@ -2,9 +2,9 @@
 //! in progress, or was interrupted.
 //!
 //! Invariants: the mark file is made before the first file, and removed when all files are complete
-//! and have their metadata. Its name is random, so that no entry of a snapshot can have the same
-//! name. Its text identifies the restore: when the same restore is resumed in place, it removes the
-//! mark file.
+//! and have their metadata. The name of the mark file is random, so that no entry of a snapshot can
+//! have the same name. The text in the mark file identifies the restore: when the same restore is
+//! resumed in place, it removes the file.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};

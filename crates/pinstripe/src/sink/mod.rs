@@ -181,9 +181,9 @@ impl TreeSink {
             .map_err(|errno| failure(attempt, path, errno))
     }
 
-    /// Sets the metadata of the directory at `path`; the empty path is the target itself. It is
-    /// called when everything in the directory is written, for the deepest directories first: later
-    /// writes would change its times, and its mode may forbid them.
+    /// Sets the metadata of the directory at `path`; the empty path is the target itself. The
+    /// caller does this when everything in the directory is written, for the deepest directories
+    /// first: later writes would change its times, and its mode may forbid them.
     ///
     /// # Errors
     /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
@@ -201,9 +201,9 @@ impl TreeSink {
     }
 
     /// Makes a regular file at `path` with a length of `size_bytes`; what is not written remains a
-    /// hole. Its `metadata` is set when it is finished, the modification time last. Under
-    /// `overwrite`, an entry in the way stays until then, so that the old file is not lost if the
-    /// new one cannot be restored.
+    /// hole. The file's `metadata` is set when the file is finished, the modification time last.
+    /// Under `overwrite`, an entry in the way stays until then, so that the old file is not lost if
+    /// the new one cannot be restored.
     ///
     /// # Errors
     /// Fails with the errors of [`Self::make_directory`].
@@ -230,7 +230,8 @@ impl TreeSink {
         Ok(FileSink::new(Arc::clone(&self.root), fd, path, made_as, size_bytes, metadata))
     }
 
-    /// Makes a symlink at `path`. Its `target` is only stored, and may point anywhere.
+    /// Makes a symlink at `path`. The `target` of the symlink is only stored, and may point
+    /// anywhere.
     ///
     /// # Errors
     /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is
@@ -317,8 +318,8 @@ impl TreeSink {
         check_relative(path).is_ok() && self.root.open(path, flags, Mode::empty()).is_ok()
     }
 
-    /// Whether mode, owner and attributes of the directory at `path` equal those of `metadata`. Its
-    /// time is not compared.
+    /// Whether mode, owner and attributes of the directory at `path` equal those of `metadata`. The
+    /// time of the directory is not compared.
     pub(crate) fn has_mode_and_owner(&self, path: &[u8], metadata: &Metadata) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let Ok(entry) = self.root.open(path, flags, Mode::empty()) else { return false };

@@ -79,8 +79,8 @@ impl TreeSink {
         Ok(found)
     }
 
-    /// Returns the outermost directory at or above `path` that is on another mount than the given
-    /// directory.
+    /// Returns the outermost directory at or above `path` that is on another mount than the
+    /// directory that the user named.
     #[must_use]
     pub(crate) fn mount_point_above(&self, path: &[u8]) -> Vec<u8> {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
@@ -194,8 +194,8 @@ impl Root {
         }
     }
 
-    /// Refuses to remove the entry at `path` if its directory is on another mount than the given
-    /// directory.
+    /// Refuses to remove the entry at `path` if its directory is on another mount than the
+    /// directory that the user named.
     fn check_base(&self, path: &[u8]) -> Result<()> {
         let parent = self.parent(path)?;
         let above = path[..path.len() - parent.name.len()].strip_suffix(b"/").unwrap_or_default();

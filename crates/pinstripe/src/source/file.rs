@@ -20,7 +20,7 @@ const BIG_BYTES: u64 = 4 << 20;
 /// last of them, the rest of the file counts as one data range, in which holes read as zeros.
 const MAX_EXTENTS: usize = 1 << 16;
 
-/// A regular file, open for reading. It may be shared by any number of threads that read it.
+/// A regular file, open for reading. Any number of threads may read it at once.
 ///
 /// An ordinary small file costs five system calls: open, fstat, pread, flistxattr, close; one more
 /// fstat checks whether it changed.

@@ -2,10 +2,10 @@
 //!
 //! A checkpoint has the fields of a snapshot: the id of the snapshot that its backup would have
 //! made, and a count that marks it as a checkpoint. A checkpoint has a random name in a room of its
-//! own. Its object kind and its sealing context differ from those of a snapshot, so it cannot be
-//! taken for one; in stores of format version 1 a checkpoint was a snapshot object. No verb
-//! restores from a checkpoint: the next backup of the same host and sources reuses its entries, and
-//! removes it at the end.
+//! own. The object kind and the sealing context of a checkpoint differ from those of a snapshot, so
+//! the two cannot be confused; in stores of format version 1 a checkpoint was a snapshot object. No
+//! verb restores from a checkpoint: the next backup of the same host and sources reuses its
+//! entries, and removes it at the end.
 //!
 //! Invariants: an unreadable checkpoint costs only time, so it is never a loss. The chunks below a
 //! checkpoint are in use, like those of a snapshot. An object with the count `incomplete` is

@@ -252,7 +252,7 @@ impl Store {
     }
 
     /// Uses this cache first for parts of the index and pages of trees, if it belongs to this
-    /// store. It is not for verbs that verify the members' own bytes.
+    /// store. Verbs that verify the members' own bytes must not use the cache.
     pub fn keep_in(&mut self, kept: Arc<SealedCache>) {
         self.kept = Some(kept).filter(|kept| kept.store() == self.config.store);
     }

@@ -44,7 +44,7 @@ pub struct OpenOptions {
     /// Open a store with the encryption that its label gives, even if other objects contradict it.
     pub accept_plain: bool,
     /// The source of names for new sets, sessions and snapshots; `None` means the system's
-    /// randomness. It is never used for secrets.
+    /// randomness. These names are never used as secrets.
     pub names: Option<Arc<dyn Names>>,
     /// Former places of members, where another half of the store may be.
     pub also: Vec<PathBuf>,
@@ -53,7 +53,7 @@ pub struct OpenOptions {
     pub half: bool,
     /// How long to wait for members; if `None`, without a limit.
     pub patience: Option<Patience>,
-    /// Numbers of members that are treated as absent. Their places are not accessed.
+    /// Numbers of members that are treated as absent. The places of these members are not accessed.
     pub without: Vec<usize>,
 }
 
@@ -220,8 +220,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Changes the members to those of the newest label that a holder of the keys made. It is
-    /// called when the keys are known. Returns the errors of labels that no holder of the keys
+    /// Changes the members to those of the newest label that a holder of the keys made. The caller
+    /// does this when the keys are known. Returns the errors of labels that no holder of the keys
     /// made.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Reads records from packs, damaged or not.
 //!
-//! There is a single path: a range is read without verifying strips, and the checksums of its
-//! record are verified; if they do not match, the strips below it are verified one by one, damaged
-//! strips count as erasures, and the record is read again from parity. Rebuilt strips are reported
-//! to the caller's [`Monitor`].
+//! All reads of records take the same path: a range is read without verifying strips, and the
+//! checksums of its record are verified; if they do not match, the strips below it are verified one
+//! by one, damaged strips count as erasures, and the record is read again from parity. Rebuilt
+//! strips are reported to the caller's [`Monitor`].
 
 mod span;
 

@@ -1,8 +1,8 @@
 //! Determines the remaining redundancy of a store: how many more members may be lost.
 //!
-//! It is counted for each pack, by the extents that members list, and for each snapshot object, by
-//! its copies. Packs that deletion has condemned do not count, nor do leftovers of interrupted
-//! backups.
+//! Redundancy is counted for each pack, by the extents that members list, and for each snapshot
+//! object, by its copies. Packs that deletion has condemned do not count, nor do leftovers of
+//! interrupted backups.
 //!
 //! Not in this module: reading content. `check --read-data` finds the damaged extents, which this
 //! module cannot see.

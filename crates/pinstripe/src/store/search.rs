@@ -140,9 +140,9 @@ impl Search {
     }
 
     /// Refuses the named member if its label is also at the place that the label records. One of
-    /// the two is a copy: if two hosts used one each, they would change the member independently
-    /// and unnoticed. The only member of a store is not checked, because no other member depends on
-    /// it.
+    /// the two members is then a copy of the other: if two hosts used one each, they would change
+    /// the member independently and unnoticed. The only member of a store is not checked, because
+    /// no other member depends on it.
     fn refuse_copy(&self, options: &OpenOptions) -> Result<()> {
         let is_there = |row: &&MemberRow| row.state != MemberState::Left;
         let Some(Ok(own)) = self.looked.first().map(|(_, found)| found.as_ref()) else {

@@ -180,7 +180,7 @@ pub(crate) fn at_work(
 }
 
 /// Returns the sessions whose process may be running, without those that no member can read. This
-/// is for callers that remove unreadable sessions.
+/// function is for callers that remove unreadable sessions.
 ///
 /// # Errors
 /// Fails with the errors of [`Store::objects`].

@@ -1,6 +1,6 @@
 //! A snapshot's tree: builds it from entries in path order, and reads it back from any path.
 //!
-//! Both directions need memory for only one page per level, for any number of entries.
+//! Building and reading need memory for only one page per level, for any number of entries.
 
 mod diff;
 mod follow;

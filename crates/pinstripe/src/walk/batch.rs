@@ -40,8 +40,8 @@ pub struct Trouble<'a> {
     /// The path, as in [`FoundEntry`].
     pub path: &'a [u8],
     /// The error, with the absolute path as its place.
-    /// It is [`Changed`](pinstripe_base::error::Kind::Changed) when the entry vanished or was
-    /// replaced in the meantime, as happens on a tree in use.
+    /// The error is [`Changed`](pinstripe_base::error::Kind::Changed) when the entry vanished or
+    /// was replaced in the meantime, as happens on a tree in use.
     pub error: &'a Error,
 }
 

@@ -1,7 +1,7 @@
 //! One search pattern, with the same rules as exclude patterns.
 //!
-//! It does no I/O: the name alone excludes nearly everything, so that an index of names can be
-//! searched before any path is built.
+//! A pattern does no I/O: the name alone excludes nearly everything, so that an index of names can
+//! be searched before any path is built.
 
 use super::exclude::Pattern;
 use pinstripe_base::error::Result;

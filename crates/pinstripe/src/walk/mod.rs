@@ -7,7 +7,7 @@
 //!
 //! [`Walker`] is shared state without threads of its own: any number of threads run
 //! [`Walker::work`], one thread takes [`Walker::batches`] and helps when what it needs next is not
-//! ready; alone, that thread does the complete walk. Its core is one list in path order
+//! ready; alone, that thread does the complete walk. The core of the walk is one list in path order
 //! (`frontier`) of finished runs and tasks; `scan` does tasks; `directory` opens and lists
 //! directories.
 //!

@@ -64,8 +64,8 @@ pub struct Interval {
     pub time: Duration,
     /// The content read since the last checkpoint; 0 means a checkpoint after each job.
     pub read_bytes: u64,
-    /// Wait until the checkpoint is durable before continuing. This is slow; it is for tests that
-    /// count steps.
+    /// Wait until the checkpoint is durable before continuing. Waiting is slow; the option is for
+    /// tests that count steps.
     pub waits: bool,
 }
 

@@ -1,9 +1,9 @@
 //! `check`: verifies that the members have everything that the snapshots need, unchanged.
 //!
-//! It answers three questions, in this order: does every member have its small objects and extents,
-//! is every strip intact (with `read_data`), does every snapshot find all of its chunks? Damage
-//! that parity or another copy can repair is a warning; other damage is a loss, reported with the
-//! snapshots and paths that it affects.
+//! A check answers three questions, in this order: does every member have its small objects and
+//! extents, is every strip intact (with `read_data`), does every snapshot find all of its chunks?
+//! Damage that parity or another copy can repair is a warning; other damage is a loss, reported
+//! with the snapshots and paths that it affects.
 
 mod records;
 pub(super) mod sets;

@@ -2,8 +2,8 @@
 //!
 //! Trees are followed from their roots; a page is visited only once, so snapshots that share most
 //! of their trees cost little more than one. Content chunks are looked up in large sorted batches,
-//! so that each batch reads each page of the index at most once. It uses two bits of memory per
-//! row, and one batch per thread.
+//! so that each batch reads each page of the index at most once. Marking uses two bits of memory
+//! per row, and one batch per thread.
 //!
 //! Invariants: a page that cannot be read ends the marking, since everything below it is unknown;
 //! optional roots, which may fail, are marked after all others, because otherwise a subtree that

@@ -1,6 +1,6 @@
 //! Settles what other processes left: condemnations of dead gcs are finished or withdrawn, sessions
-//! of dead writers are ended. It also does the deletion itself, which is the same for a
-//! condemnation of this gc and one that it takes over.
+//! of dead writers are ended. This module also does the deletion itself, which is the same for a
+//! condemnation of this gc and one that this gc takes over.
 
 use std::collections::BTreeSet;
 

@@ -137,7 +137,8 @@ impl<'a> Survey<'a> {
 /// Sets that the index does not know because they cannot be read: left by backups that were
 /// interrupted while they sealed them, and possibly damaged since.
 ///
-/// This is used only if no snapshot lacks anything, so that nothing can need what these sets held.
+/// Leftovers are collected only if no snapshot lacks anything, so that nothing can need what these
+/// sets held.
 fn leftovers(store: &Store, index: &Index<'_>) -> Result<Vec<SetId>> {
     let packs = index.packs();
     let unknown = standing_sets(store, Room::Packs)?.into_iter();

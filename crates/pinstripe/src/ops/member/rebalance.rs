@@ -122,8 +122,9 @@ fn widths(store: &Store, spreads: &[SetPlacement]) -> BTreeMap<ExtentName, usize
     spreads.iter().filter_map(width).collect()
 }
 
-/// Returns the sets that lack an extent. Their extents stay where they are: if the member that lost
-/// one got another extent of the same set and failed again, the set would lose two extents at once.
+/// Returns the sets that lack an extent. The extents of such a set stay where they are: if the
+/// member that lost one got another extent of the same set and failed again, the set would lose two
+/// extents at once.
 fn lacking(spreads: &[SetPlacement], widths: &BTreeMap<ExtentName, usize>) -> BTreeSet<ExtentName> {
     let is_whole = |spread: &&SetPlacement| {
         widths.get(&spread.name).is_some_and(|width| spread.holders.len() >= *width)

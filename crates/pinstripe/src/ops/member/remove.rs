@@ -194,10 +194,10 @@ pub(super) fn take_over_objects(store: &Store, monitor: &Monitor) -> Result<u64>
 /// Empties a member that gets nothing new any more, until nothing is left and no backup can rely on
 /// an extent that is added later.
 ///
-/// This order protects a backup that opened the store before: it makes its packs durable, then
-/// checks whether the member has left, then commits. This process first marks the member as left,
-/// and then lists it once more. So either that listing shows the packs, or the backup sees that the
-/// member has left and does not commit.
+/// The order of steps protects a backup that opened the store before: that backup makes its packs
+/// durable, then checks whether the member has left, then commits. The process that removes a
+/// member first marks it as left, and then lists it once more. So either that listing shows the
+/// packs, or the backup sees that the member has left and does not commit.
 pub(super) fn empty(
     store: &mut Store,
     claim: &Claim,

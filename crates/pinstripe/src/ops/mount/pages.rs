@@ -83,8 +83,9 @@ fn is_before(path: &[u8], other: &[u8], is_past_all: bool) -> bool {
     compare_paths(path, other) == Ordering::Less || (is_past_all && is_at_or_below(path, other))
 }
 
-/// Chooses a child of a node. It gets the children and the number of the first entry below the
-/// first child; it returns a child's position, and the number of the first entry below that child.
+/// Chooses a child of a node. The function gets the children and the number of the first entry
+/// below the first child; it returns a child's position, and the number of the first entry below
+/// that child.
 type Choose<'c> = &'c mut dyn FnMut(&[Child], u64) -> (usize, u64);
 
 /// Decides about a page of a tree, given its id alone or its entries.

@@ -122,7 +122,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Begins a checkpoint if one is due: closes a copy of the present tree, and asks all stages
-    /// that hold back chunks to pass them on. It does not wait for any stage.
+    /// that hold back chunks to pass them on. Beginning a checkpoint does not wait for any stage.
     fn checkpoint(&mut self) -> Result<()> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
         if !checkpoints.is_due() {

@@ -1,6 +1,6 @@
 //! The join: compares the walk with earlier trees, entry by entry, in path order.
 //!
-//! It decides which entries are unchanged, and counts them; the [`DecisionSink`] handles each
+//! The join decides which entries are unchanged, and counts them; the [`DecisionSink`] handles each
 //! entry.
 
 use std::collections::HashSet;

@@ -1,8 +1,8 @@
 //! Makes one snapshot from given entries: without a walk or content, only the tree.
 //!
-//! This is for callers whose entries have content that is in the store already: any number of such
-//! writers may work on one store at once, each with packs of its own. The end has the order of
-//! every backup: packs, index run, snapshot object, each durable before the next.
+//! This module is for callers whose entries have content that is in the store already: any number
+//! of such writers may work on one store at once, each with packs of its own. The end has the order
+//! of every backup: packs, index run, snapshot object, each durable before the next.
 
 use crossbeam_channel::bounded;
 

@@ -10,8 +10,8 @@ use pinstripe_member::meta::FileKind;
 use pinstripe_member::tree::is_at_or_below;
 
 /// The second pass: restores symlinks, special files and later names of inodes, and sets the
-/// metadata of directories when everything in them is finished. It uses one thread, since it is
-/// short work in path order.
+/// metadata of directories when everything in them is finished. The second pass uses one thread,
+/// since it is short work in path order.
 ///
 /// # Errors
 /// Errors of single entries are in the ledger and do not make it fail.

@@ -1,9 +1,9 @@
 //! Files with several names, as they are in the target before a restore in place changes it.
 //!
 //! A file of the target may be changed in place only if each of its names is also a name of the
-//! same file in the snapshot and is restored: any other name would change with it. Its content is
-//! trusted by size and time only if all names are one file already: if names must be linked again,
-//! a bad copy must not replace a good one.
+//! same file in the snapshot and is restored: any other name would change with it. The content of
+//! such a file is trusted by size and time only if all names are one file already: if names must be
+//! linked again, a bad copy must not replace a good one.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
-//! Finishes a file when all of its pieces are written or kept, or when one cannot be restored. This
-//! runs on the threads of a restore. Invariant: a file of the target is changed in place only if it
-//! has no name that belongs to another entry, restored or not (`linked.rs`).
+//! Finishes a file when all of its pieces are written or kept, or when one cannot be restored.
+//! These steps run on the threads of a restore. Invariant: a file of the target is changed in place
+//! only if it has no name that belongs to another entry, restored or not (`linked.rs`).
 
 use std::ops::Range;
 

@@ -11,8 +11,8 @@
 //! verified against its id. Decoded records take no more memory than the budget, whichever side is
 //! slow. A record that several requests need is decoded once, and kept until its memory is needed.
 //! Chunks that are planned together are fetched in the order of the packs. The feed knows what will
-//! be read, so no planner has to predict it (decision 0039). It never decides what damage means:
-//! the caller gets the error at the damaged position.
+//! be read, so no planner has to predict it (decision 0039). The stream never decides what damage
+//! means: the caller gets the error at the damaged position.
 
 mod decoded;
 mod feed;

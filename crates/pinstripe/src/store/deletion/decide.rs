@@ -1,8 +1,8 @@
 //! Decides about deletion, on plain values.
 //!
 //! All decisions are pure functions in this module, so that a model can test the real code with
-//! every order of events (`model.rs`). They are right only for values that were read in the order
-//! given at each function; `mod.rs` and its callers ensure that order
+//! every order of events (`model.rs`). The decisions are right only for values that were read in
+//! the order given at each function; `mod.rs` and its callers ensure that order
 //! (doc/decisions/0011-deletion.md).
 
 use std::collections::{BTreeSet, HashSet};
@@ -135,8 +135,8 @@ pub(crate) fn last_look(reaping: &Lists, sessions: &[Session], marks: &Marks, st
     if reaping.snapshots.iter().any(wanted) { Go::Wait } else { Go::Reap }
 }
 
-/// Whether an undelete comes too late, because a collector may be deleting already. It is checked
-/// after the session of the undelete was put, so that one of the two processes sees the other.
+/// Whether an undelete comes too late, because a collector may be deleting already. The check is
+/// done after the session of the undelete was put, so that one of the two processes sees the other.
 pub(crate) fn is_too_late<'a>(
     snapshot: SnapshotId,
     reaping: impl IntoIterator<Item = &'a Lists>,

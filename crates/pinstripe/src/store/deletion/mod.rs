@@ -390,8 +390,9 @@ pub(crate) fn withdraw(store: &Store, condemnation: CondemnationId, case: &Case)
     remove_acks(store, condemnation, case)
 }
 
-/// Removes the other objects of a condemnation that was carried out; its tombstone stays. They may
-/// be removed in any order; an object that returns is ignored because the tombstone exists.
+/// Removes the other objects of a condemnation that was carried out; its tombstone stays. The
+/// objects may be removed in any order; an object that returns is ignored because the tombstone
+/// exists.
 ///
 /// # Errors
 /// Fails with the errors of the members.

@@ -202,8 +202,9 @@ impl Index<'_> {
         Ok(extents)
     }
 
-    /// Finds out which packs deletion removed, when a pack is missing for an unknown reason. This
-    /// is done after the packs were listed: a deletion is announced before its packs are removed.
+    /// Finds out which packs deletion removed, when a pack is missing for an unknown reason. The
+    /// question is asked after the packs were listed: a deletion is announced before its packs are
+    /// removed.
     fn learn_reaped(&self, view: &View) -> Result<()> {
         let gone = view.packs.iter().filter(|(_, pack)| !pack.is_readable()).map(|(_, p)| p.set);
         let gone: Vec<SetId> = gone.chain(view.lost.iter().copied()).collect();

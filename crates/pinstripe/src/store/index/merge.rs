@@ -71,8 +71,8 @@ fn choose(rows: &[u64]) -> Vec<usize> {
 impl Index<'_> {
     /// Returns the merge that a snapshot relying on this index needs: of packs that no run lists,
     /// and of runs that lack an extent on a member. Without this merge, no writer would rely on
-    /// these packs any more as soon as a member loses its extent of them. It also converts runs of
-    /// the first format. Packs that already lack an extent are left for `repair`.
+    /// these packs any more as soon as a member loses its extent of them. The merge also converts
+    /// runs of the first format. Packs that already lack an extent are left for `repair`.
     pub(crate) fn plan_loose(&self) -> Option<Merge> {
         let view = self.view();
         // One listing instead of a question for each run, where each costs a round trip.

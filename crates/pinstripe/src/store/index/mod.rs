@@ -213,7 +213,7 @@ impl<'a> Index<'a> {
         ask(&mut self.marks.lock())
     }
 
-    /// Returns the packs known now. Their flags are shared with the index.
+    /// Returns the packs known now. The flags of the packs are shared with the index.
     pub fn packs(&self) -> Packs {
         self.view().packs.clone()
     }

@@ -1,7 +1,7 @@
 //! An open index run: its filter and fences are in memory, its pages on the members.
 //!
-//! It takes about 1.2 bytes of memory per chunk. A page is read through the stripe set, from parity
-//! if necessary, and cached in the index's [`PageCache`].
+//! An open run takes about 1.2 bytes of memory per chunk. A page is read through the stripe set,
+//! from parity if necessary, and cached in the index's [`PageCache`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
