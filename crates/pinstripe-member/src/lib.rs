@@ -292,7 +292,7 @@ pub trait BatchedMember: Send + Sync {
     /// the range are read.
     fn read_span(&self, name: ExtentName, offset: u64, bytes: usize) -> Result<Vec<u8>>;
     /// Reads complete extents, in the order of `names`, as one request; an extent that is longer
-    /// than `most_bytes` fails with `Kind::Corrupt`. Each extent has its own result.
+    /// than `most_bytes` fails with `Kind::Corrupt`. The result of each extent is separate.
     fn read_whole(&self, names: &[ExtentName], most_bytes: u64) -> Vec<Result<Vec<u8>>>;
     /// Like [`list`](Member::list) without the lengths, because each length may cost a request.
     fn names(&self, room: Room) -> Result<Vec<[u8; 16]>>;

@@ -35,7 +35,7 @@ pub struct MemberReads {
     pub reads: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// Reads that failed; they also count as answered.
+    /// Reads that failed, which also count as answered.
     pub failed: u64,
     /// The median latency.
     pub median: Duration,

@@ -56,7 +56,7 @@ const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Tree {
-    /// Opens the member's own directory. Only this path may contain symlinks.
+    /// Opens the member's own directory. Only the path of the member itself may contain symlinks.
     pub fn open(path: &Path, steps: Option<Arc<dyn Steps>>) -> io::Result<Tree> {
         let root = patiently(|| {
             let flags = OPEN_DIRECTORY.difference(OFlags::NOFOLLOW);

@@ -247,8 +247,8 @@ impl SealedCache {
         Ok(())
     }
 
-    /// Returns a segment that has space and to which no process appends, or a new one. Then it
-    /// removes the oldest segments until the cache is within its limit.
+    /// Returns a segment that has space and to which no process appends, or a new one. Afterwards
+    /// the oldest segments are removed until the cache is within its limit.
     fn next_segment(&self, state: &mut State) -> io::Result<Owned> {
         state.own = None;
         // The directory may have been removed meanwhile.

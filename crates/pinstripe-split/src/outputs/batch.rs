@@ -22,9 +22,9 @@ const _: () = assert!(UNIT_BYTES.is_power_of_two());
 
 /// How a block is stored.
 pub(crate) enum StoredBlock<'a> {
-    /// In the log, as these bytes in the format of this codec.
+    /// The block is stored in the log, as these bytes in the format of this codec.
     Here(u8, &'a [u8]),
-    /// In the plain output, as its own bytes.
+    /// The block is stored in the plain output, uncompressed.
     Beside(&'a [u8]),
 }
 

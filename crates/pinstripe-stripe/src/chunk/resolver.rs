@@ -31,8 +31,8 @@ impl Resolver {
     /// in it, and appends to `ends` the ends of all chunks that are now certain.
     ///
     /// Ends are positions in the run, counted like the first segment's `offset`; each end is also
-    /// the start of the next chunk. With [`Candidates::default`], this call searches for the
-    /// candidates itself. An empty segment changes nothing.
+    /// the start of the next chunk. If `found` is [`Candidates::default`], this call searches for
+    /// the candidates itself. An empty segment changes nothing.
     pub fn push(&mut self, segment: &[u8], found: &Candidates, ends: &mut Vec<u64>) {
         if segment.is_empty() {
             return;

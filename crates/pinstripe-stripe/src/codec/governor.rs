@@ -8,9 +8,9 @@
 //! although everything is encoded with the faster one.
 //!
 //! Invariants: the level changes by one at a time, and only after several decisions in a row
-//! required it; how full the queues are is the only input. For this reason a slow source also leads
-//! to fast codecs. The governor does no I/O, and all workers share it. Not in this module: clocks,
-//! queues.
+//! required it; how full the queues are is the only input. Since only the queues count, a slow
+//! source also leads to fast codecs. The governor does no I/O, and all workers share it. Not in
+//! this module: clocks, queues.
 
 use std::sync::Mutex;
 
@@ -31,11 +31,11 @@ pub const STEPS: [Codec; 5] = [
 const FIRST_LEVEL: usize = 1;
 const LAST_LEVEL: usize = STEPS.len() - 2;
 
-/// From this fill on, the slower codec of the level is used.
+/// If the queues are at least this full, the slower codec of the level is used.
 const HALF: f32 = 0.5;
-/// From this fill on, the members cannot keep up.
+/// If the queues are at least this full, the members cannot keep up.
 const HIGH: f32 = 0.8;
-/// Up to this fill, the members are about to become idle.
+/// If the queues are at most this full, the members are about to become idle.
 const LOW: f32 = 0.2;
 
 /// The number of decisions in a row that must require another level, and the additional number for

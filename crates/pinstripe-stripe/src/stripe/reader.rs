@@ -39,8 +39,8 @@ pub struct SetReader {
     pub(super) headers: Vec<OnceLock<Result<usize, ErasureReason>>>,
     /// The members that hold each slot; determined when first needed.
     pub(super) standings: OnceLock<Vec<Standing>>,
-    /// For each slot, whether it is read only when the others do not suffice; determined when first
-    /// needed.
+    /// For each slot, whether its strips are read only when those of other slots do not suffice;
+    /// determined when first needed.
     pub(super) far_slots: OnceLock<Vec<bool>>,
     /// The member whose trailer was used, if a single member provided it.
     pub(super) opened_by: Option<usize>,

@@ -44,7 +44,7 @@ impl SetReader {
         gone
     }
 
-    /// For each slot, whether it is read only when the others do not suffice.
+    /// For each slot, whether its strips are read only when those of other slots do not suffice.
     pub(super) fn far_slots(&self) -> &[bool] {
         self.far_slots.get_or_init(|| {
             let slots = self.geometry().members();

@@ -122,8 +122,8 @@ impl SetReader {
         Ok(salvaged)
     }
 
-    /// Reads a strip from a member without verifying it; returns whether a member returned one. In
-    /// both cases `strip` has the length of the strip.
+    /// Reads a strip from a member without verifying it; returns whether a member returned one.
+    /// With or without success, `strip` has the length of the strip.
     fn read_unsound(&self, slot: usize, row: u64, strip: &mut Vec<u8>) -> bool {
         let is_there = |reason: Option<ErasureReason>| match reason {
             None | Some(ErasureReason::Checksum) => true,

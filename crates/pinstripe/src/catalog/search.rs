@@ -24,15 +24,15 @@ const SORTED_MAX: usize = 1 << 17;
 pub struct Query {
     /// The pattern for the name or path.
     pub glob: Glob,
-    /// Only snapshots of this host.
+    /// Search only snapshots of this host.
     pub host: Option<Vec<u8>>,
     /// Only these snapshots.
     pub snapshots: Option<HashSet<SnapshotId>>,
-    /// Only entries of this kind.
+    /// Search only entries of this kind.
     pub kind: Option<FileKind>,
-    /// Only sizes in this range, in bytes.
+    /// Search only files with a size in this range, in bytes.
     pub size: Range<u64>,
-    /// Only modification times in this range, in seconds since 1970.
+    /// Search only entries with a modification time in this range, in seconds since 1970.
     pub mtime: Range<i64>,
 }
 

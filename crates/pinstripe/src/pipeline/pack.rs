@@ -64,7 +64,7 @@ pub enum ToPacker {
 }
 
 /// Asks a packer to seal its open pack, once each of its feeders has either sent a ticket after
-/// everything that must be sealed, or has ended. Only one of these rounds is open at a time.
+/// everything that must be sealed, or has ended. Only one round of tickets is open at a time.
 pub struct SealTicket {
     /// The number of the round, counted from 1.
     pub round: u64,

@@ -18,8 +18,8 @@ use pinstripe_member::meta::Metadata;
 /// If it may replace another file, it has a temporary name in the same directory until
 /// [`finish`](Self::finish) renames it: under its own name there is never a partial file, however
 /// this process ends. In a target that was empty it has its own name from the start, and its
-/// modification time, which is set last, distinguishes a complete file from a partial one. If it is
-/// dropped before it is finished, it is removed.
+/// modification time, which is set last, distinguishes a complete file from a partial one. A file
+/// that is dropped before it is finished is removed.
 ///
 /// Space is not reserved in advance, and nothing is synced unless the target is durable; an
 /// ordinary small file costs five system calls in an empty target: openat2, pwrite, fstat,
@@ -104,7 +104,7 @@ impl FileSink {
     }
 
     /// Finishes the file once all of it is written: sets the size, then metadata, and the times
-    /// last. After this, the file is no longer removed on drop.
+    /// last. A finished file is not removed when it is dropped.
     ///
     /// # Errors
     /// Fails with the errors of the system; the file is then removed when it is dropped. Metadata

@@ -40,8 +40,8 @@ impl Newcomers {
 
 impl Store {
     /// Reads the labels of the members again, and opens members that have joined since this process
-    /// opened the store. Returns whether it opened any member, which may have the missing objects.
-    /// A caller calls this before it counts anything as lost.
+    /// opened the store. Returns whether any member was opened; such a member may have the missing
+    /// objects. A caller calls this before it counts anything as lost.
     ///
     /// # Errors
     /// Fails with [`Kind::Busy`] when every member that this process knows has left the store, or

@@ -195,7 +195,7 @@ pub(crate) fn readable_at_work(
 }
 
 /// Returns the names of sessions that cannot be read and that no process can continue: all members
-/// are present, and none has an intact copy. In this case more copies are damaged than parity
+/// are present, and none has an intact copy. More copies of such a session are damaged than parity
 /// replaces.
 ///
 /// # Errors

@@ -85,7 +85,7 @@ impl Drop for DescriptorPermit {
 pub(super) enum Refusal {
     /// The system returned this error.
     System(Errno),
-    /// Another inode has this name now.
+    /// Another inode has the directory's name now.
     Replaced,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The order of the batches is known, so each batch is read once, and no planner has to predict it.
 //! If there are more outputs than workers, one thread per output reads ahead, since workers that
-//! decode keep no disk busy; otherwise the workers read into the same buffers themselves. In both
-//! cases, the workers themselves read the bytes of plain outputs.
+//! decode keep no disk busy; otherwise the workers read into the same buffers themselves. The bytes
+//! of plain outputs are always read by the workers themselves.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -22,8 +22,8 @@ pub struct Added {
 }
 
 /// Makes a missing or empty directory a member: it gets a label and all small objects, and only
-/// then do the other labels list it. From then on new packs use the new member too. After an
-/// interruption, running it again resumes. Adding a member that is leaving makes it active again.
+/// then do the other labels list it. From then on new packs use the new member too. If the command
+/// is interrupted, running it again resumes. Adding a member that is leaving makes it active again.
 ///
 /// # Errors
 /// Fails with [`Kind::Refused`] when it is not empty, or is on the disk of another member and

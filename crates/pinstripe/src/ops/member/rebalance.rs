@@ -32,7 +32,8 @@ pub struct MemberShare {
 }
 
 /// Balances the members to within one extent, as far as sets allow, and removes second copies of
-/// extents. With `dry_run` it only reports. After an interruption, running it again resumes.
+/// extents. With `dry_run`, the moves are only reported. If the command is interrupted, running it
+/// again resumes.
 ///
 /// # Errors
 /// Fails with [`Kind::Busy`](pinstripe_base::error::Kind::Busy) when another process changes the

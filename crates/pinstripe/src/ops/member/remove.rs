@@ -30,8 +30,8 @@ pub struct RemoveOutcome {
 }
 
 /// Empties a member and removes it from the table. Extents are moved unchanged to members that have
-/// none of their set; sets over all members are rewritten over the remaining ones. After an
-/// interruption, running it again resumes; until then the member is read as before, but gets
+/// none of their set; sets over all members are rewritten over the remaining ones. If the command
+/// is interrupted, running it again resumes; until then the member is read as before, but gets
 /// nothing new.
 ///
 /// # Errors

@@ -39,8 +39,8 @@ pub struct Replaced {
 /// Replaces a member by a new one, in a directory that is missing or empty: extents that can be
 /// read are moved; the others are rebuilt, even if the old member is present but lacks them. Rows
 /// that cannot be repaired do not prevent this: all other rows get their parity again, the old
-/// member leaves, and the damaged paths are reported ([`anew`]). After an interruption, running it
-/// again with the same directory resumes.
+/// member leaves, and the damaged paths are reported ([`anew`]). If the command is interrupted,
+/// running it again with the same directory resumes.
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] when there is no such member, with [`Kind::Refused`] when the

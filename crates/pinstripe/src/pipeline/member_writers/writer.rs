@@ -85,8 +85,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Drops the open extents of the member. Each of their sets becomes short when it is to be
-    /// sealed.
+    /// Drops the open extents of the member. The set of each dropped extent becomes short when the
+    /// set is sealed.
     fn give_up_extents(&mut self) {
         for (_, extent) in self.open.drain() {
             self.room.release(extent.set_aside_bytes);

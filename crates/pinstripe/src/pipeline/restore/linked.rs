@@ -19,7 +19,7 @@ struct Linked {
     first: Option<(u64, u64)>,
     /// The number of names that lead to this file.
     names: u64,
-    /// Every name leads to this file.
+    /// Every name found so far leads to the same file.
     is_one: bool,
 }
 

@@ -236,7 +236,7 @@ impl Index<'_> {
     ///
     /// A run that too few members have is skipped this time: another writer is putting or removing
     /// it on one member after the other, or was interrupted in that, or it was merged while a
-    /// member was absent. Until then, its packs are read directly.
+    /// member was absent. Until the run counts, its packs are read directly.
     fn take_runs(
         &self,
         view: &mut View,

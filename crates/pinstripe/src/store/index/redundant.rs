@@ -22,7 +22,7 @@ impl Index<'_> {
         self.lacks_extents(run, self.extents_of(ExtentName::index(run.set)))
     }
 
-    /// Whether a run with this many extents lacks one.
+    /// Whether a run that has this many extents lacks an extent.
     pub(super) fn lacks_extents(&self, run: &Run, extents: usize) -> bool {
         let (present, absent) = (self.store.present().count(), self.store.absent().count());
         let reachable = if absent == 0 { run.members() } else { run.members().min(present) };

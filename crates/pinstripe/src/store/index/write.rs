@@ -78,8 +78,8 @@ impl SealedPack {
     }
 }
 
-/// Writes an index run to the members, part by part. If it is dropped before it is finished, its
-/// extents remain unsealed.
+/// Writes an index run to the members, part by part. If the writer is dropped before it is
+/// finished, its extents remain unsealed.
 pub struct RunWriter<'s> {
     writer: SetWriter,
     sealer: &'s Sealer,
