@@ -82,7 +82,7 @@ pub enum Room {
     Scrub,
     /// Strays from other rooms: they are set aside, and no verb reads them.
     Strays,
-    /// Heartbeats of sessions that run for long.
+    /// Heartbeats of sessions that last for a long time.
     Heartbeats,
 }
 

@@ -59,7 +59,7 @@ impl OpenShelf {
     }
 
     /// Calls `show` with each name in the directory, in no particular order. Moves the read
-    /// position of this directory, which is its only one.
+    /// position of this directory; an open directory has only one.
     fn each_entry(&mut self, most: usize, mut show: impl FnMut(&[u8], FileType)) -> io::Result<()> {
         let mut count = 0;
         fs::seek(&self.fd, fs::SeekFrom::Start(0))?;

@@ -43,9 +43,11 @@ pub enum DeletionStep {
         /// The condemned packs that this session needs.
         packs: Vec<SetId>,
     },
-    /// What remains of the condemnation after all answers: from now on it is deleted.
+    /// The packs and snapshots of the condemnation that remain after all answers: from now on they
+    /// are deleted.
     Reaping(Lists),
-    /// These packs and snapshots are deleted: what an absent member still has of them is garbage.
+    /// These packs and snapshots are deleted: extents and copies of them on an absent member are
+    /// garbage.
     Tombstone(Lists),
     /// Takes the name of the object that a session would have put: that session has ended.
     Void {

@@ -282,7 +282,8 @@ impl Fences {
 pub struct RunPack {
     /// The pack.
     pub set: SetId,
-    /// The number of extents that must be read for it: D data strips per row.
+    /// The number of extents that are needed to read the pack: D, the number of data strips per
+    /// row.
     pub data: u8,
     /// Further extents, P.
     pub parity: u8,

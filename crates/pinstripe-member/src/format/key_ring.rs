@@ -82,9 +82,9 @@ impl KdfCosts {
 /// The way to open a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SlotWay {
-    /// With a password, at these costs.
+    /// The slot opens with a password, at these costs.
     Password(KdfCosts),
-    /// With a file of 32 random bytes.
+    /// The slot opens with a file of 32 random bytes.
     KeyFile,
 }
 
@@ -93,7 +93,7 @@ pub enum SlotWay {
 pub struct KeyRing {
     /// The store that the secrets belong to.
     pub store: StoreId,
-    /// The newest generation of seal keys in it.
+    /// The newest generation of seal keys in the ring.
     pub generation: u32,
     /// The cipher of the seal.
     pub seal: Encryption,
@@ -187,7 +187,7 @@ pub struct KeySlot {
     pub created_seconds: i64,
     /// The cipher that wraps the root key.
     pub seal: Encryption,
-    /// The way to open it.
+    /// The way to open the slot.
     pub way: SlotWay,
     /// The salt: equal passwords give different keys.
     pub salt: [u8; 16],

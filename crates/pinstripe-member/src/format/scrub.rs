@@ -16,7 +16,8 @@ pub(crate) const SHARES: usize = 256;
 /// One share, as its last complete verification found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScrubShare {
-    /// When that verification began, in seconds since 1970; 0 if there was none.
+    /// When the last complete verification of the share began, in seconds since 1970; 0 if there
+    /// was none.
     pub began_seconds: i64,
     /// The number of stripe sets that were verified. If the share has more sets now, the others
     /// were added later.

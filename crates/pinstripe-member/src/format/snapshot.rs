@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub id: SnapshotId,
     /// When the backup began, in seconds since 1970; for people and for `latest`.
     pub created_seconds: i64,
-    /// Nanoseconds of that second.
+    /// The nanoseconds of the time at which the backup began.
     pub created_nanos: u32,
     /// The host name of the machine that was backed up.
     pub host: Vec<u8>,
@@ -197,7 +197,7 @@ impl Snapshot {
     /// Decodes what [`encode_fields`](Self::encode_fields) wrote.
     ///
     /// # Errors
-    /// Fails with [`Kind::Corrupt`] for anything else.
+    /// Fails with [`Kind::Corrupt`] for bytes that `encode_fields` does not write.
     pub fn decode_fields(store: StoreId, id: SnapshotId, fields: &[u8]) -> Result<Self> {
         Self::read_fields(store, id, CLEAR_VERSION, Reader::new(fields, "snapshot object"))
     }

@@ -117,7 +117,7 @@ pub fn ends_list(id: &ChunkId) -> bool {
 /// One child of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// Path of the first entry below it.
+    /// Path of the first entry below the child.
     pub first_path: Vec<u8>,
     /// The chunk that is the page or the node.
     pub id: ChunkId,

@@ -72,7 +72,7 @@ pub struct Frame {
     pub stored_bytes: u32,
     /// The number of bytes of the source that the frame stands for.
     pub raw_bytes: u64,
-    /// The offset of these bytes in the source.
+    /// The offset in the source of the bytes that the frame stands for.
     pub offset: u64,
     /// Checksum of the bytes that follow the head, or of those in the plain output.
     pub sum: Checksum,

@@ -147,7 +147,7 @@ pub struct Use {
     pub level: i8,
     /// Blocks.
     pub blocks: u64,
-    /// The bytes of the source that were compressed with it.
+    /// The bytes of the source that were compressed with the codec.
     pub raw_bytes: u64,
     /// The compressed bytes, without frame heads.
     pub stored_bytes: u64,

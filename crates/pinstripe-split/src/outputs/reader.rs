@@ -23,7 +23,7 @@ pub struct Located {
     /// The number of the log, which is the number of the output if each output has a log of its
     /// own.
     pub log: usize,
-    /// The place of the batch in that log.
+    /// The place of the batch in its log.
     pub place: BatchPlace,
 }
 

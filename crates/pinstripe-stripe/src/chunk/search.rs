@@ -9,9 +9,9 @@
 //! * Below `avg`, a cut must meet the strict condition, and from `avg` on the loose one, with a hash
 //!   that begins at zero at `min`.
 //!
-//! If there is no such position, the chunk ends at `max` or with the run. From one window after
-//! `min` on, it no longer matters where the hash began: there, the candidates that a scan finds
-//! without knowing the start of the chunk are exact. The few positions before that are hashed here.
+//! If no position is a cut, the chunk ends at `max` or with the run. From one window after `min`
+//! on, it no longer matters where the hash began: there, the candidates that a scan finds without
+//! knowing the start of the chunk are exact. The few positions before that are hashed here.
 //!
 //! Not in this module: state that is kept from segment to segment. A chunk's only state that lasts
 //! from segment to segment is its hash, which the caller keeps.

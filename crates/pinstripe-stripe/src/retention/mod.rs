@@ -44,7 +44,7 @@ impl Policy {
 /// The properties of a snapshot that the rules use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// When the snapshot was made: seconds since 1970, and nanoseconds of that second.
+    /// When the snapshot was made, as seconds since 1970 and nanoseconds.
     pub created: (i64, u32),
     /// The host that was backed up.
     pub host: Vec<u8>,

@@ -41,8 +41,8 @@ impl Standing {
 
 impl SetReader {
     /// Returns the member that holds a slot, with an intact or a damaged header; for a slot that no
-    /// member holds, the present member that seems to have lost it. Returns `None` when no present
-    /// member has lost it.
+    /// member holds, the present member that seems to have lost it. Returns `None` when no member
+    /// holds the slot and no present member has lost it.
     pub fn member_of(&self, slot: usize) -> Option<usize> {
         self.quick(slot).or_else(|| {
             let standing = &self.standings()[slot];

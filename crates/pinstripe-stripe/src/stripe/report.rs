@@ -139,8 +139,8 @@ impl fmt::Display for ExtentPart {
 pub struct ExtentDamage {
     /// The slot.
     pub slot: usize,
-    /// The member that has the damaged part, or has lost it. `None` when that member may be one
-    /// that is missing.
+    /// The member that has the damaged part, or has lost it. `None` when an absent member may have
+    /// the damaged part.
     pub member: Option<usize>,
     /// The damaged part of the slot's extent.
     pub part: ExtentPart,

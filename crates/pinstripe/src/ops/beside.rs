@@ -23,8 +23,8 @@ pub enum VerbRole {
     Collector,
     /// Puts no session: it rewrites each damaged object in its own place.
     Scrubber,
-    /// Puts a claim: it moves extents, repairs, or changes the members. Only one such verb runs at
-    /// a time.
+    /// Puts a claim: it moves extents, repairs, or changes the members. Only one verb with this
+    /// role runs at a time.
     Mover,
     /// Puts a claim, and no writer may be running: it rewrites every small object.
     Upgrader,

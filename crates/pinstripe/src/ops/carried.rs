@@ -51,7 +51,8 @@ impl Carried {
         Ok(Carried { objects, votes: store.votes() })
     }
 
-    /// Writes all these objects to a member that lacks them; returns the number of objects written.
+    /// Writes all gathered objects to a member that lacks them; returns the number of objects
+    /// written.
     ///
     /// # Errors
     /// Fails with the errors of the member.

@@ -109,13 +109,13 @@ impl<'a> Copies<'a> {
     }
 }
 
-/// The number of objects that are prefetched at once from each member, and the largest length of
-/// each in bytes: longer objects are read one at a time. The product of these limits bounds the
-/// memory that a malicious member can make a reader use.
+/// The largest number of objects that are prefetched at once from each member, and the largest
+/// length of each in bytes: longer objects are read one at a time. The product of the two limits
+/// bounds the memory that a malicious member can make a reader use.
 pub(super) const AHEAD_OBJECTS: usize = 64;
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// Objects that were read from members with one request for many of them.
+/// Objects that were prefetched from members, many with each request.
 #[derive(Default)]
 pub(super) struct ReadAhead(BTreeMap<(usize, ExtentName), Vec<u8>>);
 

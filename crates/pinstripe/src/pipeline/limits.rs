@@ -84,7 +84,7 @@ pub struct Limits {
     /// pack must fit in its queue, or all workers wait for that disk.
     pub strip_queue_bytes: usize,
     /// The number of packs without an index run at which a run is written. Other hosts must open
-    /// each such pack to learn its content.
+    /// each pack without an index run to learn its content.
     pub publish_packs: usize,
     memory_bytes: u64,
 }

@@ -26,7 +26,7 @@ use pinstripe_member::{ExtentName, Member, Room};
 pub struct OtherHalf {
     /// The directories of the members of the other half.
     pub places: Vec<PathBuf>,
-    /// The snapshots on these members that this half never had.
+    /// The snapshots on the other half's members that this half never had.
     pub snapshots: BTreeSet<SnapshotId>,
 }
 

@@ -78,7 +78,7 @@ impl<'a> PackReader<'a> {
     /// Returns the reader of one pack's stripe set.
     ///
     /// # Errors
-    /// Fails when no member has an intact trailer of it.
+    /// Fails when no member has an intact trailer of the set.
     pub fn set(&self, set: SetId) -> Result<Arc<SetReader>> {
         let opening = self.opening(set);
         // Threads that want one set wait for the one that opens it.

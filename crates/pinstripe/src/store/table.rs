@@ -121,7 +121,7 @@ impl Store {
     }
 
     /// Verifies that the store was not upgraded since this process opened it, by what a process
-    /// that opens it now would find. An interrupted upgrade does not count as one.
+    /// that opens it now would find. An interrupted upgrade does not count.
     ///
     /// # Errors
     /// Fails with [`Kind::Busy`] when the store was upgraded, or with a member's own error when it
@@ -237,7 +237,7 @@ impl Store {
     /// count is useless: it only costs time.
     ///
     /// # Errors
-    /// Fails with [`Kind::Busy`] when such a member has left.
+    /// Fails with [`Kind::Busy`] when a member has left to which this process may have written.
     pub(crate) fn confirm_takers(&self) -> Result<()> {
         // A label that was written with newer keys could not be verified.
         self.refuse_older_keys()?;

@@ -19,7 +19,7 @@ use pinstripe_member::label::{Label, MemberState, MemberTable};
 pub(super) struct Unannounced(RankedMutex<BTreeSet<usize>>);
 
 impl Unannounced {
-    /// Finds such members by the labels of the present members.
+    /// Finds the members that too few labels list, by the labels of the present members.
     pub fn find(table: &MemberTable, parity: u8, labels: &[&Label]) -> Self {
         let is_active = |label: &&&Label| {
             let row = table.row(label.member.into());
@@ -48,8 +48,8 @@ impl Unannounced {
         self.0.lock().contains(&number)
     }
 
-    /// Removes such members from the takers, by number, if more than `parity` other takers have
-    /// space.
+    /// Removes the members that too few labels list from the takers, by number, if more than
+    /// `parity` other takers have space.
     pub(crate) fn leave_out_of(&self, takers: &mut [Option<SharedMember>], parity: usize) {
         if self.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl Unannounced {
         }
     }
 
-    /// Must be called when all labels have the table.
+    /// The caller does this when all labels have the table.
     pub fn clear(&self) {
         self.0.lock().clear();
     }

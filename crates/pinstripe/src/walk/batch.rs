@@ -34,7 +34,7 @@ pub struct FoundEntry<'a> {
     pub stat: &'a Stat,
 }
 
-/// An entry or directory that could not be read. The walk continued without it.
+/// An entry or directory that could not be read. The walk continued without this entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble<'a> {
     /// The path, as in [`FoundEntry`].

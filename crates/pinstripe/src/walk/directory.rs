@@ -39,7 +39,7 @@ pub(super) struct Directory {
     /// The descriptor kept open for the children, if the budget allowed it. The root always keeps
     /// its descriptor.
     kept: Option<KeptDescriptor>,
-    /// The numbers of the named paths below it.
+    /// The numbers of the named paths below the directory.
     pub named: Range<usize>,
     /// Whether the directory was itself named by the user, as the root was.
     pub was_named: bool,

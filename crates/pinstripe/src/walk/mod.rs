@@ -194,7 +194,8 @@ impl Walker {
         !self.lock().frontier.is_exhausted()
     }
 
-    /// Does tasks until none is left or the walk is cancelled. Any number of threads may run it.
+    /// Does tasks until none is left or the walk is cancelled. Any number of threads may call this
+    /// function.
     pub fn work(&self) {
         let mut scanner = Scanner::new(self.plan.clone());
         let mut state = self.lock();

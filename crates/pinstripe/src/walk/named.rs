@@ -21,9 +21,9 @@ pub(super) struct Named {
 /// How a path relates to the named ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lead {
-    /// The number of the named path that is equal to it, if any.
+    /// The number of the named path that is equal to the path, if there is one.
     pub named: Option<usize>,
-    /// The numbers of the named paths below it.
+    /// The numbers of the named paths below the path.
     pub below: Range<usize>,
 }
 

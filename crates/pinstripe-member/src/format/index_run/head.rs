@@ -23,8 +23,8 @@ pub struct SegmentPlace {
 pub struct RunHead {
     /// The run itself.
     pub set: SetId,
-    /// Whether the run's other parts are [bound](super::bind) to it, as all parts are that are
-    /// written today.
+    /// Whether the other parts of the run are [bound](super::bind) to the run, as in all runs that
+    /// are written today.
     pub is_bound: bool,
     /// The number of rows in all pages.
     pub rows: u64,

@@ -40,7 +40,7 @@ impl FromStr for Millionths {
     /// Parses `40%` or `0.4`.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] for anything else.
+    /// Fails with [`Kind::Usage`] for any other text.
     fn from_str(text: &str) -> Result<Self> {
         let (digits, whole) = match text.strip_suffix('%') {
             Some(digits) => (digits, 100.0),
@@ -86,7 +86,7 @@ impl FakeSpec {
         FakeSpec { bytes, block_bytes: 4 * KIB, seed: 0, zero, entropy }
     }
 
-    /// Whether such blocks are possible.
+    /// Whether blocks with these lengths and fractions are possible.
     ///
     /// # Errors
     /// Fails with [`Kind::Usage`] when not.

@@ -102,8 +102,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Removes the superseded index runs that a member brought back after an absence, and reports that
-/// member. Returns whether records of packs that no longer exist may be lost together with these
-/// runs.
+/// member. Returns whether the removed runs may have been the only ones to record some lost packs.
 fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) -> bool {
     let dropped = index::drop_superseded(store, Some(session.session.id)).and_then(|dropped| {
         if !dropped.is_empty() {

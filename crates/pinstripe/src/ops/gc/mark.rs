@@ -67,9 +67,9 @@ impl Bits {
 pub(super) struct Marked {
     /// Rows of needed chunks: all rows of each chunk.
     pub needed: Bits,
-    /// Among these, at least one row of each page, node and content list.
+    /// At least one row of each needed page, node and content list.
     pub pages: Bits,
-    /// The number of packs that should have a copy of each of these pages.
+    /// The number of packs that should have a copy of each needed page.
     pub page_copies: usize,
     /// Content chunks without a readable copy in any pack.
     pub missing: u64,

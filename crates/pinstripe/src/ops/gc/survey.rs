@@ -21,7 +21,7 @@ pub(super) enum PackSelection {
     /// Packs that nothing needs, and those with the most waste until no more than this fraction is
     /// waste.
     Waste(f64),
-    /// Exactly these packs; the chunks in `given_up` are needed by nothing.
+    /// Delete exactly the packs in `sets`; nothing needs the chunks in `given_up`.
     These { sets: HashSet<SetId>, given_up: HashSet<ChunkId> },
 }
 

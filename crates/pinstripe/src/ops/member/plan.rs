@@ -22,7 +22,7 @@ pub struct SetPlacement {
 pub struct Move {
     /// The name.
     pub name: ExtentName,
-    /// The member that has it.
+    /// The member that has the extent.
     pub from: usize,
     /// The member that gets the extent; it has no extent of the set.
     pub to: usize,

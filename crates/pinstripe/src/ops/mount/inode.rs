@@ -37,7 +37,7 @@ pub(super) enum Inode {
     Implied {
         /// The snapshot.
         ordinal: u64,
-        /// The first entry below it.
+        /// The number of the first entry below the directory.
         number: u64,
         /// The number of parts of the directory's path.
         depth: u64,

@@ -38,7 +38,7 @@ struct SnapshotWalk {
     is_recent: bool,
 }
 
-/// All current walks, in which files are read one after the other.
+/// The current walks through snapshots, in which files are read one after the other.
 #[derive(Debug, Default)]
 pub(super) struct ReadOrder {
     walks: Vec<SnapshotWalk>,

@@ -206,9 +206,9 @@ impl Todo<'_> {
 
 /// The result of moving the needed part of a pack or a record.
 enum MovedRecord {
-    /// Everything needed is in packs that are kept.
+    /// All needed chunks are now in packs that are kept.
     All,
-    /// Some of it has no intact copy, for this reason, so the pack must be kept.
+    /// Some needed chunk has no intact copy, for this reason, so the pack must be kept.
     CannotMove(Error),
 }
 

@@ -28,7 +28,7 @@ use pinstripe_stripe::Abort;
 
 /// Writes the tree of the entries that `fill` returns, in path order, and commits it. `fill`
 /// changes the entry that it gets into the next one, and returns whether there is one.
-/// `acknowledger` answers condemnations for the session that was begun for this.
+/// `acknowledger` answers condemnations for the session of this writer.
 ///
 /// # Errors
 /// Fails with the errors that end any backup: a member is full, or more members are lost than

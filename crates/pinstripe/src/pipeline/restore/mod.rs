@@ -273,7 +273,7 @@ impl RestorePlan<'_> {
     }
 
     /// Restores, under the next name, those files with several names whose first name was blocked.
-    /// Returns whether there were such files.
+    /// Returns whether any files were restored in this way.
     ///
     /// # Errors
     /// Fails with the errors of [`files`](Self::files).

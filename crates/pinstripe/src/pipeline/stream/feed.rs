@@ -15,7 +15,7 @@ use pinstripe_member::record::ChunkRow;
 
 /// The number of records that are requested together, sorted by their place.
 const BATCH_RECORDS: usize = 32;
-/// The largest number of items that are held back for that.
+/// The largest number of items that are held back until their records are requested.
 const BATCH_ITEMS: usize = 512;
 
 /// Receives requests for content.

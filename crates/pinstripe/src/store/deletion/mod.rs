@@ -108,7 +108,7 @@ impl Cases {
     }
 
     /// Returns the packs that no longer count: those that other collectors have condemned, and
-    /// those deleted. If such a pack does not count, another pack may be the only one with some
+    /// those deleted. If a pack does not count, another pack may be the only one that has some
     /// chunk.
     pub(crate) fn lost_to_others(&self, own: Option<CondemnationId>) -> HashSet<SetId> {
         let mut packs = self.condemned(own);
@@ -320,7 +320,8 @@ pub(crate) fn is_going(store: &Store, name: ExtentName) -> Result<bool> {
 /// Reads one object of deletion.
 ///
 /// # Errors
-/// Fails with [`Kind::Corrupt`] if the bytes are not such an object, or belong to another name.
+/// Fails with [`Kind::Corrupt`] if the bytes are not an object of deletion, or belong to another
+/// name.
 pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
     store.verify(ExtentName::In(Room::Gc, name), bytes)?;

@@ -55,7 +55,7 @@ fn own_index(reader: &SetReader, set: SetId, opener: &Opener) -> Result<SealedPa
 /// Reads the index of a pack, or makes it from the pack's records if its own index cannot be read.
 ///
 /// # Errors
-/// Fails when neither can be read, with the error of the index.
+/// Fails when neither the index nor any record can be read, with the error of the index.
 pub(super) fn ask_pack(store: &Store, set: SetId) -> Result<SealedPack> {
     let reader = open_set(store, ExtentName::pack(set), set)?;
     own_index(&reader, set, store.opener()).or_else(|error| match error.kind() {

@@ -33,7 +33,7 @@ pub struct RecordPlace {
 /// The place of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The record that holds it.
+    /// The record that holds the chunk.
     pub record: RecordPlace,
     /// The offset of the chunk in the record's raw bytes.
     pub raw_offset: u32,
@@ -367,8 +367,8 @@ struct PartHead {
 }
 
 impl<'v> Merged<'v> {
-    /// Begins at the start of all parts. Ordinals first count the rows of loose parts, then those
-    /// of runs, in this order.
+    /// Begins to read all parts from their start. Ordinals first count the rows of loose parts,
+    /// then those of runs, in this order.
     pub(super) fn new(loose: &[&'v Loose], runs: &[&'v Run], opener: &'v Opener) -> Result<Self> {
         let (mut base, mut sources) = (0, Vec::new());
         for part in loose {

@@ -285,7 +285,7 @@ impl Index<'_> {
     }
 
     /// Gives numbers to packs that have none yet. Unless `all` packs are listed anyway, the extents
-    /// of each such pack are looked up.
+    /// of each newly numbered pack are looked up.
     pub(super) fn take_numbers(&self, view: &mut View, packs: &[RunPack], all: bool) {
         let condemned = self.marks(|marks| marks.condemned.clone());
         let is_new = |pack: &&RunPack| !pack.is_lost && view.packs.find(&pack.set).is_none();

@@ -206,9 +206,9 @@ impl Store {
     }
 }
 
-/// Whether a holder of a ring's keys made a later ring. The chain in the later ring proves it.
-/// Rings of format version 1 have no chain: in this case as many members must have the later ring
-/// as any writer must have reached.
+/// Whether a holder of a ring's keys made a later ring. The chain in the later ring proves who made
+/// that ring. Rings of format version 1 have no chain: in this case as many members must have the
+/// later ring as any writer must have reached.
 fn is_followed(room: &KeyRoom, ring: &KeyRing, keys: &Keys) -> bool {
     room.later_rings(ring).any(|(later, is_held)| match (ring.format(), later.format()) {
         (Format::V1, Format::V1) => is_held,
