@@ -41,7 +41,7 @@ const ENTRY_MIN_BYTES: usize = 15;
 pub struct ListRow {
     /// The chunk that holds the rows.
     pub id: ChunkId,
-    /// Content bytes that its rows cover.
+    /// The number of content bytes that the rows of the list cover.
     pub content_bytes: u64,
 }
 

@@ -191,7 +191,7 @@ pub fn open(object: Object, bytes: &[u8]) -> Result<&[u8]> {
 /// Verifies that the frame of an object of any kind and version is intact.
 ///
 /// # Errors
-/// Fails with [`Kind::Corrupt`] when it is not intact.
+/// Fails with [`Kind::Corrupt`] when the frame is damaged.
 pub fn open_any(bytes: &[u8]) -> Result<()> {
     let body = Reader::new(bytes, "small object");
     let head: [u8; HEAD_BYTES] =

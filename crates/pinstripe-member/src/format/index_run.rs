@@ -289,7 +289,7 @@ pub struct RunPack {
     pub parity: u8,
     /// The pack is lost and has no rows, but snapshots still refer to some of its chunks.
     pub is_lost: bool,
-    /// Length of its records together.
+    /// The length of the pack's records together.
     pub bytes: u64,
 }
 

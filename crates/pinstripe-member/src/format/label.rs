@@ -87,9 +87,9 @@ setting!(
 setting!(
     /// The gear table that cuts content.
     Chunker, "chunker",
-    /// A table that follows from the store's secrets.
+    /// A gear table that is derived from the store's secrets.
     Keyed = 0 "keyed",
-    /// The table that is the same in every store without keys.
+    /// The gear table that is the same in every store.
     Plain = 1 "plain"
 );
 

@@ -24,11 +24,11 @@ pub struct IndexedRecord {
     pub offset: u64,
     /// Length of head, chunk table and stored bytes.
     pub bytes: u32,
-    /// The kind of its chunks.
+    /// The kind of the record's chunks.
     pub kind: RecordKind,
     /// Length of the record's chunks together.
     pub raw_bytes: u32,
-    /// The chunks, in the order of their bytes.
+    /// The chunks, in the order in which their bytes follow each other.
     pub chunks: Vec<ChunkRow>,
 }
 

@@ -121,7 +121,7 @@ pub struct RecordHead {
 /// A record as a reader without keys sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearRecord {
-    /// The cipher of its seal.
+    /// The cipher of the record's seal.
     pub seal: Encryption,
     /// The clear head; for a sealed record it lacks codec, raw length and chunks.
     pub head: RecordHead,
@@ -168,8 +168,8 @@ pub fn write_head(
     fill_sums(&mut out[start..], sum);
 }
 
-/// Encodes the beginning of a record's head, up to the checksums. For a sealed record it has only
-/// the kind and the length of the stored bytes.
+/// Encodes the beginning of a record's head, up to the checksums. The head of a sealed record has
+/// only the kind and the length of the stored bytes.
 pub fn clear_head(head: &RecordHead, seal: Encryption) -> [u8; RECORD_SEALED_HEAD_BYTES] {
     let (codec, raw_bytes, count) = match seal {
         Encryption::None => (head.codec, head.raw_bytes, head.chunks.len() as u32),

@@ -29,7 +29,7 @@ pub struct ScrubShare {
 /// The state of scrubbing: the position reached, and the time of each share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScrubState {
-    /// The store that it describes.
+    /// The store whose scrubbing this state describes.
     pub store: StoreId,
     /// Grows by one with each state that is written; the state with the highest generation is the
     /// newest.

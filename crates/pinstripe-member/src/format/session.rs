@@ -45,7 +45,7 @@ impl Work {
 pub struct Process {
     /// Hash of the machine's id.
     pub machine: [u8; 16],
-    /// The kernel's id of this boot.
+    /// The kernel's id of the boot in which the process ran.
     pub boot: [u8; 16],
     /// The PID namespace of the process.
     pub namespace: u64,

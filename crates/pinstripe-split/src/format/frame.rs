@@ -145,7 +145,7 @@ impl Frame {
     /// those that were written.
     ///
     /// # Errors
-    /// Fails with [`Kind::Corrupt`] when they differ.
+    /// Fails with [`Kind::Corrupt`] when the bytes differ from those that were written.
     pub fn verify(&self, stored: &[u8]) -> Result<()> {
         match checksum(stored) == self.sum {
             true => Ok(()),

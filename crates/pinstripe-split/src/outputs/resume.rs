@@ -21,7 +21,7 @@ use pinstripe_stripe::Geometry;
 pub(crate) struct LogProgress {
     /// The position in the log at which writing continues.
     pub log_bytes: u64,
-    /// The batches in it that no index lists yet.
+    /// The batches in the log that no index lists yet.
     pub rows: Vec<BatchPlace>,
     /// The last index.
     pub last_index: Option<u64>,

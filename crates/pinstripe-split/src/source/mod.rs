@@ -60,7 +60,7 @@ pub trait ByteSource: Send + Sync {
     /// range ends. `at` may be in the middle of the range.
     ///
     /// # Errors
-    /// Fails with [`Kind::Io`] as the system reports it.
+    /// Fails with [`Kind::Io`] and the error of the system.
     fn extent(&self, at: u64) -> Result<Extent>;
 
     /// Reads from `offset` on until the buffer is full, and returns the number of bytes read, which

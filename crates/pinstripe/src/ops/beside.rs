@@ -13,7 +13,7 @@
 pub enum VerbRole {
     /// Nothing: it reads.
     Reader,
-    /// Puts a session, and a snapshot at its end.
+    /// Puts a session, and a snapshot at the end of the verb.
     Writer,
     /// Puts a mark on a snapshot that is no longer wanted; no session.
     Marker,

@@ -172,7 +172,7 @@ impl<'a> Selection<'a> {
     /// behind the symlink could not be reached any more.
     ///
     /// # Errors
-    /// Fails with [`Kind::Refused`] and the first such entry.
+    /// Fails with [`Kind::Refused`] and the first entry that is in the way.
     pub(crate) fn check_above(&self, sink: &TreeSink) -> Result<()> {
         let is_above = |named: &Vec<u8>, at: usize| sink.is_in_the_way(&named[..at]);
         for named in self.named() {

@@ -65,7 +65,7 @@ pub enum Standing {
 }
 
 /// Whether the newest snapshot that this host has seen still exists, and if not, whether it was
-/// removed regularly. Other snapshots are read only when it is missing.
+/// removed regularly. Other snapshots are read only when the newest seen snapshot is missing.
 ///
 /// # Errors
 /// Fails with the errors of listing and reading snapshots.

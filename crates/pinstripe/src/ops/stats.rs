@@ -29,7 +29,7 @@ pub struct Holds {
     pub entries: u64,
     /// Regular files; several names of one inode in the same snapshot count once.
     pub files: u64,
-    /// Bytes of those files, including holes.
+    /// Bytes of the regular files, including holes.
     pub logical_bytes: u64,
     /// Counts files with the same name, length and content once.
     pub by_name: Count,

@@ -96,7 +96,7 @@ impl TreeSink {
     ///
     /// # Errors
     /// Fails with [`Kind::Refused`] when the entry is a mount point or a member of a store, or
-    /// contains one; these are kept. Otherwise it fails with the errors of the system.
+    /// contains one; these are kept. Fails with the errors of the system in all other cases.
     pub fn remove(
         &self,
         path: &[u8],

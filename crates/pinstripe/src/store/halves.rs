@@ -33,7 +33,7 @@ pub struct OtherHalf {
 /// A directory whose label gives this store, but which is not in the table of members.
 pub(super) struct Outsider {
     pub(super) place: PathBuf,
-    /// The table of members in its label.
+    /// The table of members in the directory's label.
     pub(super) table: MemberTable,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Search {
     /// The store's settings.
     pub(super) config: StoreConfig,
     pub(super) format: Format,
-    /// The table that counts.
+    /// The table of members that counts.
     pub(super) table: MemberTable,
     /// The places read so far, each with its label or the error.
     pub(super) looked: Vec<(PathBuf, Result<Label>)>,

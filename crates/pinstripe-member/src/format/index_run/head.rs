@@ -8,13 +8,13 @@ use pinstripe_base::wire::{Reader, Writer};
 /// The place of a segment in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentPlace {
-    /// The start of its first page.
+    /// The start of the segment's first page.
     pub offset: u64,
     /// The start of its fences, which follow its last page.
     pub fences_offset: u64,
     /// Length of the record of the fences.
     pub fences_bytes: u32,
-    /// Number of its pages.
+    /// The number of pages of the segment.
     pub pages: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct RunHead {
     pub duplicates: u64,
     /// Length of the record of every page except the last of a segment.
     pub page_bytes: u32,
-    /// Segments, in the order of their ids.
+    /// The segments of the run, in the order of the ids in them.
     pub segments: Vec<SegmentPlace>,
     /// Tables of packs: the start of each, and the length of its record.
     pub tables: Vec<(u64, u32)>,

@@ -147,7 +147,7 @@ impl Shared<'_> {
     }
 }
 
-/// Counts for one output: what it was given.
+/// The bytes and batches that one output was given.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken {
     /// Bytes, pages included.
@@ -170,7 +170,7 @@ pub(crate) struct WrittenOutputs {
 }
 
 impl SplitJob<'_> {
-    /// Runs the split to its end. The outputs are complete and durable when this returns.
+    /// Runs the split to its end. The outputs are complete and durable when this function returns.
     ///
     /// # Errors
     /// Fails with the first error of the source or of an output; no output has an end page then.

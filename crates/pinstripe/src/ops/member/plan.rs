@@ -11,7 +11,7 @@ use pinstripe_member::ExtentName;
 /// One stripe set: the present members that have an extent of it, and the length of each extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetPlacement {
-    /// The name of its extents.
+    /// The name of the set's extents.
     pub name: ExtentName,
     /// The length of the extent of each member, by member number.
     pub holders: BTreeMap<usize, u64>,

@@ -1,8 +1,9 @@
 //! Finds out whether any snapshot has extended attributes that programs request for every entry.
 //!
-//! Backups count these attributes. Trees of snapshots from before these counts are scanned, each
-//! page once, unless that would cost requests to a remote member. Until a scan shows that no entry
-//! has such an attribute, each entry is read when a program requests one: slow, but correct.
+//! Backups count the entries that have ACLs or SELinux labels. Trees of snapshots from before these
+//! counts are scanned, each page once, unless that would cost requests to a remote member. Until a
+//! scan shows that no entry has such an attribute, each entry is read when a program requests one:
+//! slow, but correct.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;

@@ -1,9 +1,10 @@
 //! Rewrites, as gc does, packs that parity cannot repair, packs that need more members than remain,
 //! and pages that lack their second copy.
 //!
-//! The readable data of such packs is written into new packs. A chunk that cannot be recovered is
-//! *given up*: the new packs do not have it, so that the store no longer counts it as stored, and a
-//! backup whose source still has it stores it again. The damaged paths are reported before that.
+//! The readable data of a pack that parity cannot repair is written into new packs. A chunk that
+//! cannot be recovered is *given up*: the new packs do not have it, so that the store no longer
+//! counts it as stored, and a backup whose source still has it stores it again. The damaged paths
+//! are reported before that.
 //!
 //! Invariants: a pack is deleted only when all needed data in it was read and verified, in it or
 //! elsewhere, and is in new packs, or is given up. A chunk is given up only with the key, while

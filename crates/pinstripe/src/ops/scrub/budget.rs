@@ -43,7 +43,7 @@ impl Budget {
     /// Combines two budgets that set different limits.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] when both set the same limit.
+    /// Fails with [`Kind::Usage`] when both budgets set the same limit.
     pub fn and(self, other: Budget) -> Result<Self> {
         if self.portion.and(other.portion).is_some() || self.time.and(other.time).is_some() {
             return Err(Error::new(Kind::Usage, "two budgets of the same kind")

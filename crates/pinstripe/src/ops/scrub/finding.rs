@@ -28,7 +28,7 @@ pub enum Fate {
 pub struct Finding {
     /// The member, if the finding is about a single member.
     pub member: Option<usize>,
-    /// The path of that member.
+    /// The path of the member with the damaged part.
     #[serde(serialize_with = "pinstripe_base::units::lossy_path")]
     pub place: PathBuf,
     /// The object's name below the member: `packs/ab/ab12...`, `snapshots/...`; empty for the

@@ -34,7 +34,7 @@ pub struct ScrubStatus {
     pub bands: Vec<AgeBand>,
     /// The set whose verification is the oldest.
     pub oldest: Option<SetId>,
-    /// When that verification began; `None` if it never did.
+    /// When the oldest verification of a set began; `None` if a set was never verified.
     pub oldest_seconds: Option<i64>,
 }
 

@@ -139,7 +139,8 @@ pub struct Checkpoints<'a> {
     is_under_way: bool,
     /// Sends partial trees to the thread that completes checkpoints.
     partials: Sender<Partial>,
-    /// Receives a message from that thread when the checkpoint in progress is durable.
+    /// Receives a message from the thread that completes checkpoints when the checkpoint in
+    /// progress is durable.
     completed: Receiver<()>,
     /// Sends to the packer that the workers use.
     data: Sender<ToPacker>,

@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
         Ok(Worker { shared, record, stream: Vec::new(), feeder })
     }
 
-    /// Works until there are no jobs left; after a fatal error it only drains them.
+    /// Does jobs until none are left; after a fatal error, drains them without doing them.
     pub fn run(mut self, jobs: &Receiver<IngestJob>, outcomes: &Sender<IngestOutcome>) {
         request_long_slices();
         loop {

@@ -151,7 +151,7 @@ pub(crate) fn is_too_late<'a>(
 pub(crate) enum CaseAction {
     /// The collector that owns it is running: leave it alone.
     Leave,
-    /// The deletion was finished: remove its other objects.
+    /// The deletion was finished: remove the other objects of the condemnation.
     Clear,
     /// The deletion was past the point of no return: continue with it.
     Resume,
@@ -180,7 +180,7 @@ pub fn judge(
 pub struct Usage {
     /// The pack.
     pub set: SetId,
-    /// Bytes of its records, as stored.
+    /// Bytes of the pack's records, as stored.
     pub bytes: u64,
     /// The number of bytes of records, or of parts of them, that are needed.
     pub live_bytes: u64,

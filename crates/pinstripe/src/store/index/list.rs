@@ -47,7 +47,7 @@ impl Pack {
         self.extents.store(extents.min(255) as u8, Ordering::Relaxed);
     }
 
-    /// The number of its extents on present members.
+    /// The number of the pack's extents on present members.
     pub fn extents(&self) -> usize {
         self.extents.load(Ordering::Relaxed).into()
     }

@@ -49,7 +49,7 @@ pub struct Run {
     pub duplicates: u64,
     reader: SetReader,
     kept: Option<Arc<SealedCache>>,
-    /// Whether the run's parts carry its name.
+    /// Whether the parts of the run carry the run's name.
     is_bound: bool,
     page_bytes: u32,
     segments: Box<[RunSegment]>,
