@@ -13,8 +13,8 @@
 //! answer, which end with the process. The deadline starts again whenever the call reports progress
 //! ([`goes_on`]).
 //!
-//! Not in this module: what a silent member means for a verb. A verb treats a silent member as one
-//! that fails.
+//! Not in this module: what a silent member means for a verb. A verb treats a silent member like a
+//! failed member.
 
 mod lane;
 

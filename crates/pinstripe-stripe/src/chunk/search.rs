@@ -6,8 +6,8 @@
 //! * A cut is at `min` or later, and below the smaller of `max` and the length of the rest of the
 //!   run, rounded down to an even number: FastCDC 2020 examines positions in pairs, and never half
 //!   a pair.
-//! * Below `avg`, a cut must meet the strict condition, and from `avg` on the loose one, with a hash
-//!   that begins at zero at `min`.
+//! * Below `avg`, a cut must meet the strict condition, and from `avg` on the loose one, with a
+//!   hash that begins at zero at `min`.
 //!
 //! If no position is a cut, the chunk ends at `max` or with the run. From one window after `min`
 //! on, it no longer matters where the hash began: there, the candidates that a scan finds without

@@ -1,10 +1,10 @@
 //! A set of 64-bit keys in 9 to 10 bits each: its "no" is certain, its "yes" is wrong one time in
 //! 256.
 //!
-//! A binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters",
-//! 2022) with three slots per key and fingerprints of 8 bits. The array is divided into segments
-//! whose length is a power of two; the slots of a key are in three neighbouring segments, and the
-//! XOR of their contents is the key's fingerprint.
+//! The filter is a binary fuse filter (Graf and Lemire, "Binary Fuse Filters: Fast and Smaller Than
+//! Xor Filters", 2022) with three slots per key and fingerprints of 8 bits. The array is divided
+//! into segments whose length is a power of two; the slots of a key are in three neighbouring
+//! segments, and the XOR of their contents is the key's fingerprint.
 //!
 //! Invariants: the filter contains every key that it was built from; a filter that was read from a
 //! member is checked to have the length that its shape requires, so no query reaches beyond it. Not

@@ -182,8 +182,8 @@ impl TreeSink {
     }
 
     /// Sets the metadata of the directory at `path`; the empty path is the target itself. The
-    /// caller does this when everything in the directory is written, for the deepest directories
-    /// first: later writes would change its times, and its mode may forbid them.
+    /// caller calls this function when everything in the directory is written, for the deepest
+    /// directories first: later writes would change its times, and its mode may forbid them.
     ///
     /// # Errors
     /// Fails with the errors of [`Self::make_directory`]. Metadata that could not be set is

@@ -221,8 +221,8 @@ impl Store {
     }
 
     /// Changes the members to those of the newest label that a holder of the keys made. The caller
-    /// does this when the keys are known. Returns the errors of labels that no holder of the keys
-    /// made.
+    /// calls this function when the keys are known. Returns the errors of labels that no holder of
+    /// the keys made.
     ///
     /// # Errors
     /// Fails with [`Kind::Corrupt`] when no label found was made with the keys, or with the errors

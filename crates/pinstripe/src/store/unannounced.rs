@@ -61,7 +61,7 @@ impl Unannounced {
         }
     }
 
-    /// The caller does this when all labels have the table.
+    /// The caller calls this function when all labels have the table.
     pub fn clear(&self) {
         self.0.lock().clear();
     }

@@ -147,7 +147,7 @@ impl Shared<'_> {
     }
 }
 
-/// The bytes and batches that one output was given.
+/// Counts and times of the writes to one output.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken {
     /// Bytes, pages included.

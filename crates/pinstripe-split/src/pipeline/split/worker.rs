@@ -101,8 +101,8 @@ impl<'a> Worker<'a> {
         if self.shared.head.layout == SplitLayout::Stripes { 1 } else { ALIGN_BYTES }
     }
 
-    /// Adds the hash of a piece to the hash of the source. Returns the subtree hash that the piece's batch
-    /// stores.
+    /// Adds the hash of a piece to the hash of the source. Returns the subtree hash that the
+    /// piece's batch stores.
     fn hash(&self, piece: &SourcePiece, raw: &[u8]) -> Option<[u8; 32]> {
         let unit = u64::from(self.shared.head.unit_bytes());
         let take = |offset: u64, bytes: &[u8]| {

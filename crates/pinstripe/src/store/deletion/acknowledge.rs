@@ -30,8 +30,8 @@ impl Acknowledger {
     }
 
     /// Looks for condemnations, flags their packs as unusable, and puts an answer to each new
-    /// condemnation. The caller must do this before its run relies on any chunk, and at intervals
-    /// from then on.
+    /// condemnation. The caller must call this function before its run relies on any chunk, and at
+    /// intervals from then on.
     ///
     /// # Errors
     /// Fails with the errors of [`super::load`], or with the errors of the members when too few

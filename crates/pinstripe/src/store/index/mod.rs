@@ -9,8 +9,8 @@
 //! Invariants:
 //!
 //! * A row counts only while its pack has enough extents to be read.
-//! * A writer relies on a row only while the row's pack is not condemned, and has all of its extents
-//!   or is in a run.
+//! * A writer relies on a row only while the row's pack is not condemned, and has all of its
+//!   extents or is in a run.
 //! * A run that lacks an extent replaces no other run: the other run stays until everything that it
 //!   lists is in runs that lack no extent.
 //! * The index is derived data: a lost run can be rebuilt from the packs, and the index at the end
