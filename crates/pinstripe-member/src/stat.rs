@@ -1,4 +1,4 @@
-//! fstat, in the terms of the formats.
+//! Calls fstat and returns the result in the types of the formats.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,10 +7,10 @@ use pinstripe_io::beneath::shown;
 
 use crate::format::meta::{FileKind, Stat, Time};
 
-/// The metadata of an open file, as backups keep it.
+/// Returns the metadata of an open file, as backups store it.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] for a type that is unknown; otherwise as reported by the system.
+/// Fails with [`Kind::Unsupported`] for an unknown file type, or with the errors of the system.
 pub fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     let stat =
         rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;

@@ -1,4 +1,4 @@
-//! A part of a device that is read as one extent of a stripe set.
+//! A part of a device that is read as if it were one extent of a stripe set.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 use pinstripe_member::{BatchedMember, Caps, ExtentName, ExtentWriter, Member, Replace, Room};
 
-/// A member with one extent, the same for any name, that cannot be written.
+/// A read-only member with a single extent, which it returns for any name.
 pub struct Window {
     device: SharedDevice,
     start: u64,
@@ -14,7 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The bytes from `start` on, as many as are there of `bytes`.
+    /// Makes a window of at most `bytes` bytes from `start` on, as far as the device has them.
     pub fn new(device: SharedDevice, start: u64, bytes: u64) -> Self {
         Window { device, start, bytes }
     }

@@ -21,10 +21,10 @@ pub(crate) struct BulkFile {
 }
 
 impl BulkFile {
-    /// Takes over a descriptor of a file or block device.
+    /// Takes over an open descriptor of a file or block device.
     ///
     /// # Errors
-    /// The errors of the system, when it does not return the length.
+    /// Fails with the error of the system, when it does not report the length.
     pub fn new(fd: OwnedFd, place: &Path, stat: &Stat) -> Result<Self> {
         let identity = if stat.kind == FileKind::BlockDevice {
             // The end of a device is where its size says (blkdev_llseek in block/fops.c): no
@@ -50,7 +50,7 @@ impl BulkFile {
         Ok(BulkFile { fd, place: place.into(), identity, has_holes })
     }
 
-    /// The data or hole at `at`, and its end.
+    /// Returns whether there is data or a hole at `at`, and where it ends.
     fn seek(&self, at: u64) -> Result<Extent, Errno> {
         let end = self.identity.bytes;
         match rustix::fs::seek(&self.fd, SeekFrom::Data(at)) {

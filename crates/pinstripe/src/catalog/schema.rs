@@ -1,7 +1,7 @@
 //! The catalog's file: its tables, its application id, and the mapping of SQLite's errors.
 //!
-//! It uses a plain rollback journal and no write-ahead log: at rest the catalog is one file, and a
-//! file that is replaced leaves no log behind that SQLite would replay into the new one.
+//! The catalog uses a rollback journal and no write-ahead log: between changes the catalog is one
+//! file, and replacing that file leaves no log that SQLite would replay into the new one.
 
 #![allow(clippy::disallowed_methods, reason = "the catalog is a file of its own, not in a member")]
 
@@ -18,14 +18,14 @@ use pinstripe_base::id::StoreId;
 
 /// The version of tables and blocks: a catalog of any other version is rebuilt.
 const VERSION: i32 = 1;
-/// `psCT`: the application id in SQLite's header, which identifies the program.
+/// `psCT`: the application id in SQLite's header, which identifies a catalog.
 const APPLICATION: i32 = 0x7073_4354;
-/// The time that one process waits for another that is writing.
+/// How long a process waits for another one that is writing.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// The memory for pages of a connection that reads single directories.
+/// The page cache of a connection that reads single directories.
 const LOOKING_KIB: i64 = 2048;
-/// The time that it waits for a writer.
+/// How long a connection that reads single directories waits for a writer.
 const LOOKING_WAIT: Duration = Duration::from_secs(2);
 
 const TABLES: &str = "
@@ -72,7 +72,7 @@ pub fn open(place: &Path, store: StoreId) -> Result<Connection> {
     Ok(db)
 }
 
-/// Makes an empty catalog where nothing is.
+/// Makes an empty catalog at a place where no file is.
 pub fn create(place: &Path, store: StoreId) -> Result<Connection> {
     let io = |error| Error::io("cannot make the catalog", place, error);
     if let Some(directory) = place.parent().filter(|path| !path.as_os_str().is_empty()) {
@@ -109,17 +109,18 @@ fn connect(place: &Path) -> Result<Connection> {
     connect().map_err(|error| failed(place, error))
 }
 
-/// Gives a connection little memory, and limits its wait for a writer: a program that lists a
-/// directory must not be delayed for long.
+/// Limits a connection's memory and its wait for a writer: a program that lists a directory must
+/// not be delayed for long.
 pub fn spare(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "cache_size", -LOOKING_KIB)?;
     db.busy_timeout(LOOKING_WAIT)
 }
 
-/// Removes a catalog, or what is damaged in its place. Only what SQLite could have written goes.
+/// Removes a catalog, or a damaged file in its place. Only a file that SQLite could have written is
+/// removed.
 ///
 /// # Errors
-/// [`Kind::Refused`] for anything else: it may be a user's file.
+/// Fails with [`Kind::Refused`] for any other file, which may be a user's.
 pub fn remove(place: &Path) -> Result<()> {
     let mut head = [0; 16];
     let io = |error| Error::io("cannot replace the catalog", place, error);

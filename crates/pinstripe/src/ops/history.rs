@@ -14,7 +14,7 @@ use pinstripe_io::beneath::shown_from_root;
 /// host with its sources, oldest first.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no snapshot has the path.
+/// Fails with [`Kind::NotFound`] when no snapshot has the path.
 pub fn run(
     store: &Store,
     place: &Path,

@@ -1,4 +1,4 @@
-//! Whether a small object is what its name says.
+//! Decides whether a small object is what its name says.
 
 use crate::store::{
     Store, checkpoints, deletion, forgotten, judge_key_object, sessions, snapshots,
@@ -11,7 +11,7 @@ use pinstripe_member::{ExtentName, Room, snapshot};
 /// Whether the bytes of a small object are what member `number` should have under this name.
 ///
 /// # Errors
-/// The defect.
+/// Fails with the defect.
 pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Result<()> {
     let wrong = |what| Err(Error::new(Kind::Corrupt, what));
     match name {

@@ -1,11 +1,11 @@
-//! Detecting stores that have both sealed keys and keys in the clear: the trace of an attacker who
-//! wants the next backup to be readable, or of a copy of one store written over another.
+//! Detects stores that have both sealed keys and keys in the clear: a sign of an attacker who wants
+//! the next backup to be readable, or of a copy of one store written over another.
 //!
-//! Invariants: a store whose labels say that it seals nothing is refused as soon as one member has
-//! a trace of encryption. An encrypted one is refused when keys in the clear are on more members
-//! than parity allows to be wrong; on fewer they are strays, which open nothing.
+//! Invariants: a store whose labels say that it is not encrypted is refused as soon as one member
+//! has a trace of encryption. An encrypted store is refused when keys in the clear are on more
+//! members than parity replaces; on fewer members they are strays, which are not used.
 //!
-//! Not in this module: the host's memory of a store (its callers have that).
+//! Not in this module: what a host remembers about a store (its callers have that).
 
 use std::path::{Path, PathBuf};
 
@@ -18,11 +18,11 @@ use pinstripe_member::label::{Encryption, Label, StoreConfig};
 use pinstripe_member::removed_slot::RemovedSlot;
 use pinstripe_member::{ExtentName, Places, Room};
 
-/// Refuses a store with both kinds of keys; `looked` has the places of its members and their
+/// Refuses a store with both kinds of keys; `looked` has the places of its members with their
 /// labels. A place that does not answer is ignored.
 ///
 /// # Errors
-/// [`Kind::NotEncrypted`].
+/// Fails with [`Kind::NotEncrypted`].
 pub(super) fn refuse(
     config: &StoreConfig,
     looked: &[(PathBuf, Result<Label>)],
@@ -67,7 +67,8 @@ fn both(what: &str, place: PathBuf) -> Error {
     )
 }
 
-/// Objects in a place that only an encrypted store has: a sealing label, a ring, a slot.
+/// Returns the objects at a place that only an encrypted store has: a label with encryption, a
+/// ring, a slot.
 fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let labelled = read_member_at(places, place).ok();
     if let Some((_, label)) = &labelled
@@ -83,7 +84,7 @@ fn sealing(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBu
     }
 }
 
-/// A ring or a slot in a place.
+/// Returns a key ring or key slot at a place.
 fn sealing_keys(places: &Places, config: &StoreConfig, place: &Path) -> Option<PathBuf> {
     let member = places.open(place).ok()?;
     let names = member.list(Room::Keys).unwrap_or_default().into_iter();
@@ -94,7 +95,7 @@ fn sealing_keys(places: &Places, config: &StoreConfig, place: &Path) -> Option<P
     Some(place.join(name.path()))
 }
 
-/// The store of a key object that only encrypted stores have.
+/// Returns the store of a key object that only encrypted stores have.
 fn sealed_owner(bytes: &[u8]) -> Option<pinstripe_base::id::StoreId> {
     let ring = KeyRing::decode(bytes).map(|ring| ring.store);
     let slot = || KeySlot::decode(bytes).map(|slot| slot.store);

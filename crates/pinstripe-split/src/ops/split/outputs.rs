@@ -1,4 +1,5 @@
-//! The outputs of a split: their names, checks against overwriting, and opening them.
+//! The outputs of a split: their names, the checks against overwriting data, and how they are
+//! opened.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,28 +19,29 @@ use pinstripe_io::lane::LaneDevice;
 use pinstripe_io::paths;
 use pinstripe_member::is_remote;
 
-/// An output as it is written.
+/// An output that `split` writes.
 pub(super) struct Target {
     pub(super) path: PathBuf,
-    /// As it was named.
+    /// The path as the user gave it.
     told: PathBuf,
-    /// Takes pages and log.
+    /// The device for the two pages and the log.
     pub(super) log: SharedDevice,
-    /// Takes the source's bytes, if the log is in a separate file.
+    /// The device for the source's bytes, if the log is in a separate file.
     pub(super) plain: Option<SharedDevice>,
-    /// The file of plain bytes first, then that of the log.
+    /// The file of plain bytes first, if there is one, then the file of the log.
     files: Vec<Arc<FileDevice>>,
     has_faults: bool,
 }
 
 impl Target {
-    /// The caching policy in use and the reason, if it is not the one requested.
+    /// The caching policy in use and the reason for it, if it is not the requested one.
     pub(super) fn fallback(&self) -> Option<String> {
         let fallback = self.files.iter().find_map(|file| file.fallback())?;
         Some(fallback.to_string())
     }
 
-    /// Returns the job for its writer. A device that was wrapped for faults is no longer a file.
+    /// Returns the job for the writer of this output. A device that a test wrapped to inject faults
+    /// is not a file any more.
     pub(super) fn job(&self, head: Head, begun: LogProgress) -> OutputJob {
         let lane = |device: &SharedDevice, file: Option<&Arc<FileDevice>>| match file {
             Some(file) if !self.has_faults => LaneDevice::from(Arc::clone(file)),
@@ -82,7 +84,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
     Ok(options.outputs.iter().enumerate().map(path).collect())
 }
 
-/// Refuses to overwrite existing data without `force`.
+/// Refuses to overwrite existing data, unless `force` is set.
 pub(super) fn check_paths(
     paths: &[PathBuf],
     layout: SplitLayout,
@@ -158,7 +160,7 @@ fn twice(path: &Path) -> Error {
         .advice("nothing was written; name each output once")
 }
 
-/// A path that identifies the file before it exists, except for a dangling symlink.
+/// Returns a path that identifies the file even before it exists, except for a dangling symlink.
 fn resolved(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = paths::real(parent.unwrap_or(Path::new(".")));
@@ -168,11 +170,12 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens the outputs. Nothing is written to them yet; those that were made are removed again when
-/// one cannot be opened.
+/// Opens the outputs. Nothing is written to the outputs yet; files that were created are removed
+/// again when an output cannot be opened.
 ///
 /// # Errors
-/// [`Kind::Usage`] when two are the same file; the errors of [`FileDevice::open`].
+/// Fails with [`Kind::Usage`] when two outputs are the same file, or with the errors of
+/// [`FileDevice::open`].
 pub(super) fn open_outputs(
     paths: &[PathBuf],
     layout: SplitLayout,
@@ -240,7 +243,8 @@ fn open_remote(number: usize, path: &Path, options: &SplitOptions) -> Result<Tar
     Ok(Target { path, told, log, plain: None, files: Vec::new(), has_faults })
 }
 
-/// Refuses two names of one file. It may not have existed when the names were examined.
+/// Refuses two names of one file. The check is done here because the file may not have existed when
+/// the names were examined.
 fn refuse_twins(opened: &[Target]) -> Result<()> {
     let mut seen = HashSet::new();
     for file in opened.iter().flat_map(|target| &target.files) {
@@ -253,7 +257,7 @@ fn refuse_twins(opened: &[Target]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the log file of an output that was plain before: it belongs to the content being
+/// Removes the log file that belongs to the former plain content of an output, which is being
 /// overwritten.
 fn remove_beside(output: &Path) -> Result<()> {
     let beside = beside_path(output);
@@ -266,7 +270,7 @@ fn remove_beside(output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sets the length of what has no fixed one.
+/// Sets the length of a device, unless its length is fixed.
 fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     match device.set_len(bytes) {
         Err(error) if error.kind() == Kind::Unsupported => Ok(()),
@@ -274,8 +278,8 @@ fn set_len(device: &SharedDevice, bytes: u64) -> Result<()> {
     }
 }
 
-/// Empties outputs except for their heads, and gives plain ones the lengths of their ranges. Their
-/// former content is lost from here on.
+/// Truncates outputs to their heads, and gives plain outputs the lengths of their ranges. The
+/// former content of the outputs is lost from here on.
 pub(super) fn write_heads(outputs: &[Target], heads: &[Head], plain_bytes: &[u64]) -> Result<()> {
     for ((output, head), bytes) in outputs.iter().zip(heads).zip(plain_bytes) {
         set_len(&output.log, 0)?;

@@ -1,9 +1,9 @@
-//! `check`: do the members have everything that the snapshots need, unchanged?
+//! `check`: verifies that the members have everything that the snapshots need, unchanged.
 //!
-//! Three questions, from the bottom up: does every member have its small objects and extents, is
-//! every strip sound (with `read_data`), does every snapshot find all of its chunks? Damage that
-//! parity or another copy can repair is a warning; other damage is a loss, reported with the
-//! snapshots and paths that it affects.
+//! A check answers three questions, in this order: does every member have its small objects and
+//! extents, is every strip intact (with `read_data`), does every snapshot find all of its chunks?
+//! Damage that parity or another copy can repair is a warning; other damage is a loss, reported
+//! with the snapshots and paths that it affects.
 
 mod records;
 pub(super) mod sets;
@@ -48,24 +48,24 @@ pub struct CheckOutcome {
     pub packs: u64,
     /// Damaged or missing parts that `repair` can rewrite.
     pub repairable: u64,
-    /// Objects in the rooms of members that no process of this store can have finished putting.
+    /// Objects in the members' rooms that no process of this store can have finished writing.
     pub strays: u64,
-    /// Damaged parts that nothing can bring back.
+    /// Damaged parts that cannot be repaired.
     pub lost: u64,
-    /// Chunks that no intact record holds.
+    /// Chunks that are in no intact record.
     pub lost_chunks: u64,
     /// Snapshots that lost something.
     pub hurt_snapshots: u64,
-    /// Entries in them that a restore cannot give back whole, counted for every snapshot; entries
-    /// of lost pages of a tree are counted, though their names are lost.
+    /// Entries of these snapshots that a restore cannot restore completely, counted for every
+    /// snapshot; entries on lost pages of a tree are counted too, though their names are lost.
     pub hurt_paths: u64,
     /// The store is encrypted and its key was not given: checksums were compared, but nothing was
-    /// decoded, and it is unknown which snapshots need what.
+    /// decoded, and it is unknown which data each snapshot needs.
     pub without_key: bool,
 }
 
-/// What a check lists, and how often: it compares the state at about one moment, so one listing is
-/// as good as several; objects that are missing in it are searched again.
+/// What a check lists, and how often: it examines the store at about one moment, so one listing
+/// serves several steps; objects that are missing in the listing are looked up again.
 const CHECKED: [Glance; 11] = [
     Glance::of(Room::Packs, 4),
     Glance::of(Room::Index, 8),
@@ -83,7 +83,7 @@ const CHECKED: [Glance; 11] = [
 /// Checks the store.
 ///
 /// # Errors
-/// Only what keeps the check from running; damage is in the outcome and in the ledger.
+/// Fails only if the check cannot run; damage is reported in the outcome and in the ledger.
 pub fn run(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<CheckOutcome> {
     let mut outcome = examine(store, options, monitor)?;
     let is_any_wrong = outcome.lost + outcome.lost_chunks + outcome.repairable + outcome.strays > 0;
@@ -144,11 +144,11 @@ fn examine(store: &Store, options: &CheckOptions, monitor: &Monitor) -> Result<C
     Ok(outcome)
 }
 
-/// Names the paths of all snapshots that lack something of what is lost, as [`run`] does; says how
-/// many snapshots and paths are hurt.
+/// Lists the paths of all snapshots that need lost data, as [`run`] does; returns the number of
+/// damaged snapshots and paths.
 ///
 /// # Errors
-/// Those of reading the index and the snapshots.
+/// Fails with the errors of reading the index and the snapshots.
 pub(super) fn name_hurt(
     store: &Store,
     lost: HashSet<ChunkId>,
@@ -177,7 +177,7 @@ fn absent_members(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) 
     }
 }
 
-/// Labels, keys, snapshots, marks and tombstones: whole on every member?
+/// Checks that every member has complete labels, keys, snapshots, marks and tombstones.
 fn small_objects(
     store: &Store,
     stale: &BTreeMap<usize, Stale>,
@@ -210,7 +210,7 @@ fn small_objects(
     Ok(())
 }
 
-/// A label can be rebuilt from what the store knows about itself.
+/// A damaged label can be rebuilt from the other labels.
 fn labels(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
     for (number, member) in store.present() {
         let name = ExtentName::Label;

@@ -1,4 +1,4 @@
-//! Are the stripe sets as they were written?
+//! Checks that the stripe sets are as they were written.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -19,16 +19,16 @@ use pinstripe_stripe::{SetReader, Verification};
 /// The unreadable parts of one pack.
 pub(in crate::ops) struct BadPack {
     pub(super) set: SetId,
-    /// Whether an index run names it; without the key no run can be read, and all packs count as
-    /// named.
+    /// Whether an index run names the pack; without the key no run can be read, and all packs count
+    /// as named.
     pub(super) is_known: bool,
     lost: Vec<Range<u64>>,
-    /// The damage to report: a loss only if it costs a chunk.
+    /// The damage to report, which is a loss only if a chunk is lost with it.
     damage: Vec<(PathBuf, Error)>,
 }
 
 impl BadPack {
-    /// A pack in which any strip may be damaged.
+    /// Describes a pack in which any strip may be damaged.
     pub(in crate::ops) fn doubtful(set: SetId) -> BadPack {
         BadPack { set, is_known: true, lost: everything(), damage: Vec::new() }
     }
@@ -38,7 +38,7 @@ fn everything() -> Vec<Range<u64>> {
     std::iter::once(0..u64::MAX).collect()
 }
 
-/// Returns the sets that other processes removed while they were read: they are not damaged.
+/// Returns the sets that other processes removed during the check: they are not damaged.
 fn gone_meanwhile(
     store: &Store,
     room: Room,
@@ -120,10 +120,10 @@ pub(super) fn stripe_sets(
 }
 
 struct ExaminedSet {
-    /// The number of members that it is striped over.
+    /// The number of members over which the set is striped.
     width: usize,
     verification: Verification,
-    /// Records that do not decode though their strips are as written.
+    /// Records that cannot be decoded although their strips match their checksums.
     records: Vec<(Range<u64>, Error)>,
 }
 
@@ -188,8 +188,9 @@ const REPAIR: &str = "run 'pinstripe repair'";
 const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no free member for it: \
                         'pinstripe gc' rewrites the pack, or add a member";
 
-/// Counts what was found about one set. Returns its unreadable ranges, and the errors to report
-/// once their consequences are known. A pack in no run has no consequences yet.
+/// Counts the findings for one set. Returns the set's unreadable ranges, and the errors to report
+/// once their consequences are known. The consequences for a pack that is in no index run are not
+/// known yet.
 fn tally(
     store: &Store,
     name: ExtentName,
@@ -250,8 +251,8 @@ fn tally(
     (lost, beyond_parity)
 }
 
-/// Reports damage that parity cannot repair: a loss where it costs a chunk, as in the packs of
-/// `hurt`, or in all if that is unknown.
+/// Reports damage that parity cannot repair: as a loss where a chunk is lost, which is the case in
+/// the packs of `hurt`, or in all packs if that is unknown.
 pub(super) fn tell(
     bad: Vec<BadPack>,
     hurt: Option<&HashSet<SetId>>,
@@ -272,7 +273,7 @@ pub(super) fn tell(
     }
 }
 
-/// Reports the damage of packs without a lost chunk that a snapshot needs, including those in
+/// Reports the damage of packs in which no chunk is lost that a snapshot needs, even if they are in
 /// `hurt`.
 pub(super) fn tell_unneeded(
     bad: Vec<BadPack>,
@@ -287,8 +288,8 @@ pub(super) fn tell_unneeded(
     }
 }
 
-/// Reports the damage of packs that no run names: a loss where snapshots lack something that these
-/// packs may have held.
+/// Reports the damage of packs that no index run names: as a loss if snapshots lack chunks that
+/// these packs may have held.
 pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut CheckOutcome) {
     let is_loss = outcome.hurt_snapshots > 0;
     for (place, error) in bad.into_iter().flat_map(|pack| pack.damage) {
@@ -310,10 +311,10 @@ const UNNEEDED: &str = "nothing is lost: every snapshot has all that it needs; '
 const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also elsewhere, or can \
                                 still be read; 'pinstripe repair' rewrites it";
 
-/// Returns the chunks in lost ranges that can be read from no place, and the packs that had them:
-/// of those that the index knows.
+/// Returns the chunks in lost ranges that cannot be read from any place, with the packs that had
+/// them; only packs that the index knows are examined.
 ///
-/// A strip that does not match its checksum may still have complete records in it, which a restore
+/// A strip that does not match its checksum may still contain complete records, which a restore
 /// verifies by their own checksums: a record in a lost range is lost only if reading it fails.
 pub(in crate::ops) fn lost_chunks(
     index: &Index<'_>,

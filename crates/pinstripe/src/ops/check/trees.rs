@@ -1,4 +1,4 @@
-//! Does every snapshot find all of its chunks?
+//! Checks that every snapshot finds all of its chunks.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use pinstripe_member::entry::{Content, Entry, decode_page, read_chunks};
 use pinstripe_member::snapshot::{Snapshot, TreeRoot};
 use pinstripe_member::tree::{Child, decode_node};
 
-/// Follows snapshots down to their chunks; subtrees that were found sound are not entered again.
+/// Follows snapshots down to their chunks; subtrees that were found intact are not visited again.
 pub(super) struct Trees<'a> {
     chunks: ChunkReader<'a>,
     index: &'a Index<'a>,
@@ -26,15 +26,15 @@ pub(super) struct Trees<'a> {
     sound: HashSet<ChunkId>,
 }
 
-/// Paths named per hurt snapshot; the rest is counted.
+/// The number of paths listed for each damaged snapshot; further paths are only counted.
 const PATHS_NAMED: usize = 20;
 
 /// The damage in one snapshot.
 #[derive(Default)]
 struct Hurt {
-    /// Entries that a restore cannot restore completely.
+    /// The number of entries that cannot be restored completely.
     entries: u64,
-    /// Problems: of single entries, and of pages with any number of them.
+    /// The number of problems: with single entries, and with pages that hold any number of entries.
     problems: u64,
     named: Vec<(Vec<u8>, Error)>,
 }
