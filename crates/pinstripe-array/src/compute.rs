@@ -37,7 +37,7 @@ pub(crate) struct ComputedBytes {
 
 const PAGE: usize = 4096;
 
-/// Memory that is used in part. Its content is undefined at first, and after a further
+/// Memory of which only a part is in use. Its content is undefined at first, and after a further
 /// [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
 struct ScratchBuffer {
@@ -84,18 +84,19 @@ pub struct Operation<'a> {
     pub read: &'a [u8],
     /// By transfer of the plan's reads, the offset of its bytes in `read`.
     pub reads_at: &'a [usize],
-    /// By transfer of the plan's writes, the offset of its computed bytes; `None` if one run has
-    /// all of them.
+    /// By transfer of the plan's writes, the offset of its computed bytes; `None` if one cached run
+    /// has all bytes of the transfer.
     pub makes_at: &'a [Option<usize>],
 }
 
 impl ComputedBytes {
-    /// Forgets all that was made.
+    /// Forgets all computed bytes.
     pub fn clear(&mut self) {
         (self.data.used, self.parity.used) = (0, 0);
     }
 
-    /// Sets a place aside for each transfer of a plan's writes that no run has as it is.
+    /// Reserves a place for each transfer of a plan's writes whose bytes no single cached run
+    /// holds.
     pub fn reserve(
         &mut self,
         row: &RowMap,
@@ -141,7 +142,7 @@ impl ComputedBytes {
     }
 }
 
-/// The old bytes of a piece: as they were read or rebuilt; `None` are zeros.
+/// The old bytes of a piece, as they were read or rebuilt; `None` stands for zeros.
 struct Old<'a> {
     operation: Operation<'a>,
     piece: &'a PlanPiece,
@@ -159,7 +160,7 @@ impl Old<'_> {
 }
 
 impl<'a> Operation<'a> {
-    /// Computes all pieces. `log` takes the payloads of each member, piece by piece.
+    /// Computes all pieces. `log` receives the payloads of each member, piece by piece.
     ///
     /// # Errors
     /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
@@ -172,7 +173,7 @@ impl<'a> Operation<'a> {
         self.plan.pieces.iter().try_for_each(|piece| self.run_piece(piece, made, log))
     }
 
-    /// The bytes of a column, if one run has them all.
+    /// The bytes of a column, if one cached run holds all of them.
     fn run(&self, data: usize, column: &Range<u32>) -> Option<&'a [u8]> {
         self.dirty.shard(data).slice(column)
     }
@@ -255,7 +256,8 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    /// Computes the parity to write, and logs the part of it that stays.
+    /// Computes the parity to write, and logs the part of the parity that comes from unchanged
+    /// data.
     fn parity(
         &self,
         piece: &PlanPiece,
@@ -341,7 +343,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// The shard whose content a shard has: of a mirror there is one.
+/// The shard whose content this shard has: all copies of a mirror have the content of one shard.
 fn content(row: &RowMap, shard: usize) -> usize {
     if row.mirrors() { 0 } else { shard }
 }

@@ -12,7 +12,7 @@ impl Array {
     /// Fills the chunk at an offset of a member from the other members.
     ///
     /// # Errors
-    /// When the member does not take it.
+    /// Fails when the member cannot be written.
     pub(super) fn fill_chunk(
         &self,
         member: &ArrayMember,

@@ -35,7 +35,7 @@ pub struct CreateOptions {
     pub chunk_bytes: u64,
     /// Bytes of the log of each member.
     pub log_bytes: u64,
-    /// The means that keeps parity true across a power cut.
+    /// The policy that keeps parity consistent across a power cut.
     pub consistency: Consistency,
     /// The time, in seconds since 1970.
     pub now_seconds: i64,
@@ -50,7 +50,7 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
 }
 
 /// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
-/// content is lost. All members are used only as far as the shortest reaches.
+/// content is lost. The array uses as many bytes of each member as the shortest member has.
 ///
 /// # Errors
 /// The errors of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small,
@@ -130,11 +130,12 @@ fn shaped(
     Ok((areas, data_bytes, geometry))
 }
 
-/// Makes a new member of a device. It has everything but a superblock. Its tables reach as far as
-/// the device, so that the array can use all of it once the other members are as large.
+/// Makes a device into a new member. The new member has everything but a superblock. Its tables
+/// cover the entire device, so that the array can use all of it once the other members are as
+/// large.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the device is too small; its own.
+/// [`Kind::Usage`] when the device is too small; the errors of the device.
 pub(super) fn fresh(
     device: SharedDevice,
     common: &Superblock,
@@ -148,7 +149,8 @@ pub(super) fn fresh(
     initialize(device, &own)
 }
 
-/// The same member for another slot. It has everything but the superblock that says so.
+/// The same member for another slot. The member has everything but the superblock that names its
+/// slot.
 pub(super) fn for_slot(
     member: &ArrayMember,
     common: &Superblock,
@@ -189,10 +191,10 @@ pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<
     Ok((len >= areas.data_at.saturating_add(common.data_bytes)).then_some(areas))
 }
 
-/// Checks that a device is long enough to become a member of an array.
+/// Checks that a device is large enough to become a member of an array.
 ///
 /// # Errors
-/// [`Kind::Usage`] when it is not; its own.
+/// [`Kind::Usage`] when the device is too small; the errors of the device.
 pub fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
     fits(device, superblock)?.map(drop).ok_or_else(|| too_small(device, superblock))
 }
@@ -205,7 +207,7 @@ fn too_small(device: &SharedDevice, common: &Superblock) -> Error {
         .advice("add a larger device")
 }
 
-/// The areas of members of this size, and the bytes of each that are data.
+/// The areas of members of this size, and the number of bytes for data on each member.
 fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)> {
     let at = |offset: u64, bytes: u64| (offset + bytes).next_multiple_of(BLOCK_BYTES);
     let regions_at = at(PLACES[1], SUPERBLOCK_BYTES as u64);

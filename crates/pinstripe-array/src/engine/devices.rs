@@ -1,9 +1,9 @@
-//! Which part of an array a device is, and changes of members that name a device.
+//! The role of a device in an array, and changes of members that are named by their device.
 //!
 //! Invariant: a device is looked up and acted on in one call of the flusher, so no slice of work
 //! moves it to another slot in between.
 //!
-//! Not in this module: paths compared. The caller says whether a path is the device.
+//! This module does not compare paths. The caller says whether a path is the device.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::SharedDevice;
 
-/// The part of an array that a device is.
+/// The role of a device in an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceRole {
     /// The member of this slot, complete or being filled.
     Member(usize),
-    /// It is being filled to replace the member of this slot.
+    /// A device that is being filled to replace the member of this slot.
     Replacement(usize),
-    /// It waits for a member to fail.
+    /// A spare, which waits for a member to fail.
     Spare,
     /// The last member of this slot, which failed or is absent.
     Failed(usize),
@@ -32,17 +32,18 @@ pub enum DeviceRole {
 pub enum FailedAs {
     /// A member, which is marked as failed.
     Member,
-    /// A replacement: the replace has ended, with this report, and the member stays in its slot.
+    /// The device was a replacement: the replace has ended, with this report, and the member stays
+    /// in its slot.
     Replacement(WorkReport),
-    /// Nothing: it had failed before.
+    /// The device had failed before, so nothing changed.
     Already,
 }
 
-/// Whether a path is the device that is meant.
+/// Tells whether a path is the device that is meant.
 pub(crate) type IsDevice<'a> = &'a (dyn Fn(&Path) -> bool + Sync);
 
 impl Array {
-    /// Returns the part of the array that a device has, or `None` if it has no part.
+    /// Returns the role of the device in the array, or `None` if the array does not use it.
     pub fn role_of(&self, is_it: IsDevice<'_>) -> Option<DeviceRole> {
         let members = self.members();
         for (slot, member) in members.iter().enumerate() {
@@ -65,11 +66,12 @@ impl Array {
         (0..paths.len()).find(was_there).map(DeviceRole::Failed)
     }
 
-    /// Refuses to do without the member of a slot, when these are absent.
+    /// Checks that the array can do without the member of a slot when the members in `absent` are
+    /// also missing.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when too few members are left, or a resync has not made sure yet that what
-    /// is left gives the member's content.
+    /// [`Kind::Refused`] when too few members would be left, or when the content of this member
+    /// cannot be rebuilt because a resync has not finished.
     pub(crate) fn check_failing(&self, slot: usize, absent: MemberSet) -> Result<()> {
         if absent.has(slot) {
             return Ok(());
@@ -90,7 +92,7 @@ impl Array {
     /// Refuses to remove a device that is in use.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for a member, and for one that is to replace it.
+    /// [`Kind::Refused`] for a member, and for a device that is being filled to replace a member.
     pub(crate) fn check_removal(role: DeviceRole) -> Result<()> {
         let what = match role {
             DeviceRole::Member(slot) => format!("the member of slot {slot} is in use"),
@@ -104,7 +106,8 @@ impl Array {
 }
 
 impl Flusher {
-    /// Marks the member failed that is a device. If it is to replace a member, the replace ends.
+    /// Marks the member on a device as failed. If the device is being filled to replace a member,
+    /// the replace ends.
     ///
     /// # Errors
     /// The errors of [`fail`](Self::fail); [`Kind::NotFound`] for no device of the array;
@@ -118,7 +121,7 @@ impl Flusher {
         }
     }
 
-    /// Forgets the path of a failed member, or removes a spare.
+    /// Forgets the path of a failed member, or removes a spare from the array.
     ///
     /// # Errors
     /// The errors of [`Array::check_removal`]; [`Kind::NotFound`] for no device of the array; the
@@ -170,7 +173,7 @@ impl DeviceRole {
         }
     }
 
-    /// The word for messages.
+    /// The word that messages use for this role.
     pub fn word(self) -> &'static str {
         match self {
             DeviceRole::Member(_) => "member",
@@ -181,7 +184,7 @@ impl DeviceRole {
     }
 }
 
-/// The error for a member that failed.
+/// The error for naming a member that has failed.
 pub(crate) fn not_used() -> Error {
     Error::new(Kind::Usage, "has failed, and is not used any more")
         .advice("nothing can be copied from it: add the new device with --add")

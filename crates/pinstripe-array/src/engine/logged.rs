@@ -17,8 +17,8 @@ pub(super) struct LoggedArray {
     pub array: Arc<Array>,
     pub log: Log,
     pub executor: Arc<dyn Executor>,
-    /// All writes in place are durable, or in a durable record with their data: a record makes
-    /// everything durable that was written before it.
+    /// Whether all writes in place are durable, or their data is in a durable record: a record
+    /// makes everything durable that was written before it.
     pub is_covered: bool,
 }
 
@@ -42,15 +42,15 @@ impl LoggedArray {
         self.array.drop_failed_replacement()
     }
 
-    /// Makes durable what was written to the members.
+    /// Makes all writes to the members durable.
     pub(crate) fn sync_members(&mut self) -> Result<()> {
         self.each_member(TaskKind::Tables, &|_, member| member.sync())?;
         self.is_covered = true;
         self.array.drop_failed_replacement()
     }
 
-    /// Writes a record without pieces, which says that all before it is durable. It is not flushed
-    /// itself: without it, replay takes damage of the last blocks for writes that were torn.
+    /// Writes a record without pieces, which says that everything before it is durable. The record
+    /// is not synced: if it is lost, replay only takes damage of the last blocks for torn writes.
     pub fn mark_durable(&mut self) -> Result<()> {
         if self.log.used_bytes == 0 || self.log.is_marked {
             return Ok(());
@@ -68,8 +68,8 @@ impl LoggedArray {
         self.array.drop_failed_replacement()
     }
 
-    /// Does something with each member that is present, side by side, and marks those failed for
-    /// which it does not succeed.
+    /// Calls a function for each present member, in parallel, and marks the members as failed for
+    /// which it fails.
     pub(crate) fn each_member(
         &self,
         kind: TaskKind,

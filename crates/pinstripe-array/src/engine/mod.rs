@@ -98,7 +98,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 /// An array that is assembled.
 ///
-/// Its status waits for no disk, whatever the flusher does.
+/// Reading the status never waits for a disk or for the flusher.
 // Lock order, outermost first, as `Rank` has it; debug builds check it at every lock. A thread may
 // skip locks, but never takes one while it holds the same or a later one:
 //
@@ -123,16 +123,17 @@ use pinstripe_base::error::{Error, Kind, Result};
 pub struct Array {
     /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
     shape: RankedRwLock<Shape>,
-    /// Counts changes of `shape`: a reader starts again when it moved meanwhile.
+    /// Counts the changes of `shape`: a reader starts again if the count changed while it read.
     reshaped: AtomicU64,
-    /// A reshape in place failed midway: those rows are lost until the array is assembled again.
+    /// A reshape in place failed: the rows that it was moving are lost until the array is assembled
+    /// again.
     relocation_lost: AtomicBool,
     members: Members,
     cache: RankedMutex<Cache>,
     live: RankedMutex<Live>,
     /// Blocks that were found bad and wait for the flusher to rewrite them.
     bad_blocks: RankedMutex<BadBlockList>,
-    /// Called when a block begins to wait for that.
+    /// Called when a block begins to wait for healing.
     on_bad_block: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Bytes that have gone from the cache to the members.
     drained_bytes: AtomicU64,
@@ -141,7 +142,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// The geometry; while the array grows, the one that it grows to.
+    /// The geometry; while the array grows, the geometry after the growth.
     pub fn geometry(&self) -> ArrayGeometry {
         *self.shape().geometry()
     }
@@ -151,7 +152,7 @@ impl Array {
         self.shape().capacity()
     }
 
-    /// A copy of the newest superblock that is durable. Waits for no disk.
+    /// A copy of the newest superblock that is durable. Never waits for a disk.
     pub fn superblock(&self) -> Superblock {
         self.members.superblock()
     }
@@ -161,8 +162,8 @@ impl Array {
         self.absent_where(|_, member| member.is_filled(u64::MAX))
     }
 
-    /// Slots that are absent for this row: a member that is being filled counts as present below
-    /// the point that it is filled to.
+    /// Slots that are absent for this row: a member that is being filled counts as present if the
+    /// row is in its filled part.
     fn absent_at(&self, map: &RowMap) -> MemberSet {
         self.absent_where(|slot, member| {
             member.is_filled(u64::MAX)
@@ -217,7 +218,7 @@ impl Array {
         (reads, bad.into_iter().flatten().collect())
     }
 
-    /// Installs the checksums of a record's piece: after this, the blocks are expected to match
+    /// Stores the checksums of a record's piece: from now on, the blocks are expected to match
     /// them.
     fn install_checksums(&self, piece: &LogPiece) -> Result<()> {
         let map = self.shape().map(piece.row);

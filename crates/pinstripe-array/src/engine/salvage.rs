@@ -2,12 +2,13 @@
 //! rows.
 //!
 //! Such a row is written block by block. Where a block's column can be planned, it is written as
-//! usual. Where it cannot, the new block goes to its member alone, and parity there is marked lost:
-//! it covers content that is lost already. A block whose rest is lost, or whose member is absent,
-//! is not stored; the next sync reports that, once.
+//! usual. Where the column cannot be planned, the new block is written to its member alone, and the
+//! parity of the column is marked lost: it covers content that is lost already. A partly written
+//! block whose old bytes are lost, or a block whose member is absent, is not stored; the next sync
+//! reports that, once.
 //!
-//! Invariant: no log record names a block that is written alone. A power cut meanwhile may cost
-//! that block.
+//! Invariant: no log record names a block that is written alone. A power cut during such a write
+//! may cost that block.
 
 mod writer;
 
@@ -39,8 +40,8 @@ pub(super) struct Salvage {
 }
 
 impl Salvage {
-    /// Forgets the windows. One that waited until its row is written again would put old bytes over
-    /// new ones.
+    /// Forgets the windows. A window that waited until its row is written again would put old bytes
+    /// over new ones.
     pub fn clear(&mut self) {
         self.windows.clear();
     }
@@ -48,7 +49,8 @@ impl Salvage {
     /// Keeps a window for later if it fails only because of what its own row has lost.
     ///
     /// # Errors
-    /// The one given, when the array itself has lost too much, or when it is of another kind.
+    /// Returns the given error if the array itself has lost too much, or if the error is of another
+    /// kind.
     pub(crate) fn put_aside(
         &mut self,
         array: &Array,
@@ -62,7 +64,7 @@ impl Salvage {
         Ok(())
     }
 
-    /// Writes the new content of one block of each data chunk.
+    /// Writes the new content of one block of each data chunk, without parity.
     fn write_alone(
         &mut self,
         array: &Array,
@@ -99,7 +101,7 @@ impl Salvage {
         Ok(())
     }
 
-    /// Reports, once, that something was not stored.
+    /// Reports, once, that some blocks could not be stored.
     pub(crate) fn report_unstored(&mut self) -> Result<()> {
         match std::mem::take(&mut self.unstored) {
             0 => Ok(()),
@@ -133,7 +135,7 @@ impl Array {
     }
 
     /// Writes a block to the member of a shard, or marks it lost there. Returns whether a member
-    /// took it.
+    /// stored the block.
     fn store(
         &self,
         map: &RowMap,

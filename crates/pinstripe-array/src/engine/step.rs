@@ -1,20 +1,20 @@
-//! What a slice of long work comes to, and what all of it came to.
+//! The outcome of one slice of long work, and of the entire work.
 
 use std::path::PathBuf;
 
 use super::status::WorkKind;
 
-/// Rows or chunks with nothing to do that one step passes over, at most: it has to end soon.
+/// The most rows or chunks without work that one step skips, so that the step ends soon.
 pub(super) const PASSED_MAX: u64 = 16384;
 
 /// The outcome of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// There is nothing to do.
+    /// No work is pending.
     Idle,
     /// There is more.
     Moved {
-        /// Bytes of each member that were moved or examined.
+        /// Bytes of each member that were moved or examined in this slice.
         bytes: u64,
     },
     /// Some work has ended.
@@ -26,11 +26,11 @@ pub enum Step {
 pub struct WorkReport {
     /// The kind of work.
     pub kind: WorkKind,
-    /// The slot it was for, if it was for one.
+    /// The slot that the work was for, if it was for one.
     pub slot: Option<usize>,
-    /// The path of the device that it filled, if it filled one.
+    /// The path of the device that the work filled, if it filled one.
     pub path: Option<PathBuf>,
-    /// Whether it reached its end; if not, a member failed, or it was cancelled.
+    /// Whether the work reached its end; if not, a member failed, or the work was cancelled.
     pub is_finished: bool,
     /// Bytes of each member that were moved.
     pub bytes: u64,
