@@ -26,11 +26,11 @@ pub struct CreateRequest {
     pub layout: Layout,
     /// Bytes of a chunk.
     pub chunk_bytes: u64,
-    /// Bytes of the log on each member; the default depends on its size.
+    /// Bytes of the log on each member; the default depends on the size of the member.
     pub log_bytes: Option<u64>,
     /// How parity survives a power cut.
     pub consistency: Consistency,
-    /// Bytes of the granule; `None` follows the requests.
+    /// Bytes of the granule; `None` follows the size of the requests.
     pub granule: Option<u32>,
     /// The devices in the order of their slots; `None` leaves one missing.
     pub members: Vec<Option<PathBuf>>,
@@ -38,7 +38,7 @@ pub struct CreateRequest {
     pub spares: Vec<PathBuf>,
     /// The length of files to create for missing devices.
     pub file_bytes: Option<u64>,
-    /// Content of the devices may be lost, and an existing name replaced.
+    /// Whether the content of the devices may be lost, and an existing name replaced.
     pub force: bool,
 }
 
@@ -55,12 +55,12 @@ pub struct Created {
     pub member_bytes: u64,
 }
 
-/// Makes an array, and registers it under its name. All devices are opened and checked before
+/// Creates an array, and registers it under its name. All devices are opened and checked before
 /// anything is written to any.
 ///
 /// # Errors
-/// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that carries something;
-/// [`Kind::Busy`] for one in use; [`Kind::Usage`] for options that the level does not allow.
+/// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that has known content;
+/// [`Kind::Busy`] for a device in use; [`Kind::Usage`] for options that the level does not allow.
 pub fn create(
     request: &CreateRequest,
     register: &Register,
@@ -128,7 +128,7 @@ pub fn create(
     })
 }
 
-/// Bytes of a chunk as mdadm reads them: a bare number counts KiB.
+/// Reads the size of a chunk in mdadm's form: a number without a unit counts KiB.
 ///
 /// # Errors
 /// [`Kind::Usage`] if the text is not a size.

@@ -13,7 +13,8 @@ use pinstripe_base::units::format_size;
 use pinstripe_io::device::SharedDevice;
 
 impl ArrayController {
-    /// Carries out an act, and registers the devices. Returns a text about it for people.
+    /// Carries out a change of members, and registers the devices. Returns a text for people about
+    /// what was done.
     ///
     /// # Errors
     /// [`Kind::NotFound`] if the array has no such device; the errors of the engine.
@@ -59,7 +60,7 @@ impl ArrayController {
         })
     }
 
-    /// The result of an act; `None` for a device that only the register knows.
+    /// The result of a change; `None` for a device that only the register knows.
     fn or_left_out<T>(&self, device: &Path, done: Result<T>) -> Result<Option<T>> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -87,10 +88,10 @@ impl ArrayController {
         })
     }
 
-    /// Begins to grow the array by one member. Returns a text about it for people.
+    /// Begins to grow the array by one member. Returns a text for people about what was begun.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any number of members but one more; the errors of the engine.
+    /// [`Kind::Usage`] if the number of members is not one more than now; the errors of the engine.
     pub(super) fn grow(
         &self,
         raid_devices: Option<usize>,
@@ -113,7 +114,7 @@ impl ArrayController {
         Ok(format!("the array grows from {members} to {} members", members + 1))
     }
 
-    /// Changes the level. Returns a text about it for people.
+    /// Changes the level. Returns a text for people about what was done.
     ///
     /// # Errors
     /// [`Kind::Usage`] if the word is not a level; the errors of the engine.
@@ -142,7 +143,7 @@ impl ArrayController {
         })
     }
 
-    /// Makes the array use all of its members. Returns a text about it for people.
+    /// Makes the array use all space of its members. Returns a text for people about what was done.
     ///
     /// # Errors
     /// The errors of the engine.
@@ -153,7 +154,7 @@ impl ArrayController {
         Ok(format!("the array has {} now, it had {}", format_size(after), format_size(before)))
     }
 
-    /// Opens a device that will join: blank, or of this array.
+    /// Opens a device that will join the array: a blank one, or one of this array.
     ///
     /// # Errors
     /// [`Kind::Exists`] for a member or a spare; the errors of [`devices::open`] and
@@ -168,7 +169,8 @@ impl ArrayController {
         Ok(opened)
     }
 
-    /// Refuses a device that this array uses: opening it would find it locked by this process.
+    /// Refuses a device that this array uses: opening it would fail because this process has locked
+    /// it.
     fn refuse_own(&self, device: &Path) -> Result<()> {
         let role = match self.role(device) {
             Some(
@@ -209,7 +211,8 @@ impl ArrayController {
                 .any(|slot| slot.state == SlotState::Failed && slot.member == Some(own.member)))
     }
 
-    /// The present slot of a member's device. A later slice of work may move it to another slot.
+    /// The present slot of a member's device. A later slice of work may move the device to another
+    /// slot.
     ///
     /// # Errors
     /// The errors of [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
@@ -219,7 +222,7 @@ impl ArrayController {
     }
 
     /// The present role of a device in the array. A device that has disappeared is found by its
-    /// former path; `None` for one that only the register knows.
+    /// former path; returns `None` for a device that only the register knows.
     ///
     /// # Errors
     /// [`Kind::NotFound`] if the array has no such device.
@@ -231,7 +234,8 @@ impl ArrayController {
         }
     }
 
-    /// Runs between two slices of work, so that no device is changing its role.
+    /// Returns the role of a device; runs between two slices of work, so that no device changes its
+    /// role meanwhile.
     fn role(&self, device: &Path) -> Option<DeviceRole> {
         let is_it = |known: &Path| register::is_same(known, device);
         self.volume.with(|it| it.array().role_of(&is_it))

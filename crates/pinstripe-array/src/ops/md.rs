@@ -29,7 +29,7 @@ pub struct MdController {
 }
 
 /// Opens an md array exclusively; `write` allows writes to it. An array that md would not start can
-/// only be read, if it was assembled by force.
+/// only be read, and only if it was assembled by force.
 ///
 /// # Errors
 /// The errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
@@ -49,7 +49,7 @@ fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     }
 }
 
-/// Refuses an md array that could not be served, and reports which devices would be left out.
+/// Refuses an md array that could not be served; reports devices that would be left out.
 ///
 /// # Errors
 /// The errors of [`open`].
@@ -61,7 +61,7 @@ pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     Ok(())
 }
 
-/// The description of an md array by its devices, which are only read and may be in use.
+/// The description of an md array from its devices, which are only read and may be in use.
 ///
 /// # Errors
 /// The errors of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
@@ -155,10 +155,10 @@ impl ControlHandler for MdController {
     }
 }
 
-/// Registers an md array under a name, if the first device that carries any array is a member of
-/// one; without devices, if an md array is registered under the name. Nothing is written to the
-/// devices. With `force`, it can be read although md would not start it, and foreign devices are
-/// left out. Returns whether it was an md array.
+/// Registers an md array under a name, if the first device with a superblock is a member of an md
+/// array; without devices, looks for an md array that is registered under the name. Nothing is
+/// written to the devices. With `force`, an array that md would not start can be read, and foreign
+/// devices are left out. Returns whether the array is an md array.
 ///
 /// # Errors
 /// The errors of [`check`].

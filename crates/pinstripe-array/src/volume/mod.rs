@@ -10,15 +10,15 @@
 //! ```
 //! Pending work below its minimum rate comes first (`schedule.rs`).
 //!
-//! A row is written when it is full, when its first byte is as old as the deadline, when half of
-//! the limit is dirty, and at a sync. Syncs that arrive while one is running share the next one.
+//! A row is written when it is full, when its first byte has waited for the deadline, when half of
+//! the limit is dirty, and at a sync. Syncs that arrive while a sync is running share the next one.
 //!
 //! Invariants: writes that returned before a sync was called are durable when it returns. Dirty
 //! bytes exceed the limit by at most one piece of a write per thread. When the array fails, all
 //! waiting callers return its error, and every later call fails until a caller changes something
 //! through [`Volume::with`].
 //!
-//! Not in this module: how a row gets to the members (`array/engine`).
+//! This module does not write rows to the members; the engine does (`array/engine`).
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads of an array")]
 
@@ -46,7 +46,7 @@ use pinstripe_base::sync::lock;
 
 /// An array with the thread that writes its rows to the members.
 ///
-/// A drop without [`stop`](Volume::stop) also writes everything, but its errors are lost.
+/// A drop without [`stop`](Volume::stop) also writes everything, but errors are not reported.
 pub struct Volume {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -73,8 +73,7 @@ impl Volume {
         &self.shared.array
     }
 
-    /// Runs a closure with the flusher, between two batches. Afterwards a failed array is tried
-    /// again.
+    /// Calls `act` with the flusher, between two batches. Afterwards, a failed array tries again.
     pub fn with<T: Send>(&self, act: impl FnOnce(&mut Flusher) -> T + Send) -> T {
         self.shared.with(act)
     }
@@ -87,7 +86,7 @@ impl Volume {
     /// Changes settings while the array runs.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible settings; then nothing is changed.
+    /// [`Kind::Usage`] for impossible settings; in that case nothing is changed.
     pub fn set(&self, change: impl FnOnce(&mut VolumeSettings)) -> Result<()> {
         let mut settings = self.settings();
         change(&mut settings);
@@ -96,12 +95,12 @@ impl Volume {
         Ok(())
     }
 
-    /// The reason why nothing is written any more, if the array failed.
+    /// If the array failed, the reason why it no longer writes anything.
     pub fn error(&self) -> Option<Error> {
         self.shared.state.error()
     }
 
-    /// The last reports of pending work since the array was started, each with its number.
+    /// The last reports of ended work since the array was started, each with its number.
     pub fn reports(&self) -> Vec<(u64, WorkReport)> {
         self.shared.reports()
     }
@@ -120,7 +119,7 @@ impl Volume {
     /// Waits until nothing is dirty and no work is pending.
     ///
     /// # Errors
-    /// The reason why the array failed, or that it was stopped.
+    /// The reason why the array failed, or an error that it was stopped.
     pub fn wait_idle(&self) -> Result<()> {
         self.shared.state.wait_idle()
     }
@@ -128,8 +127,8 @@ impl Volume {
     /// Writes everything and closes the array cleanly. After this, every call except a read fails.
     ///
     /// # Errors
-    /// The reason why not everything was written; then the array is not closed cleanly, and the log
-    /// has all synced writes. [`Kind::Usage`] the second time.
+    /// The reason why not everything was written; the array is then not closed cleanly, and the log
+    /// has all synced writes. [`Kind::Usage`] when it is called a second time.
     pub fn stop(&self) -> Result<()> {
         let thread = lock(&self.thread).take();
         let Some(thread) = thread else {

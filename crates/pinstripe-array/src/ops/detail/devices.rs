@@ -1,4 +1,4 @@
-//! The description of an array by its superblocks; devices are only read.
+//! The description of an array from its superblocks; devices are only read.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
 
-/// The state of an array by its superblocks; devices are only read.
+/// The state of an array from its superblocks; devices are only read.
 ///
 /// # Errors
 /// [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it can be
