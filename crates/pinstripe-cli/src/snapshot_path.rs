@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// Splits at the first colon: no name of a snapshot has one.
+/// Splits at the first colon, because names of snapshots have no colons.
 ///
 /// # Errors
 /// [`Kind::Usage`] when the part before it is not UTF-8.

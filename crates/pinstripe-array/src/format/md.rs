@@ -132,7 +132,7 @@ pub struct MdDeviceInfo {
     pub corrected_reads: u32,
     /// The device's name.
     pub uuid: [u8; 16],
-    /// Bit 1: mostly to be written; bit 2: marked as failed at the first error.
+    /// Flag 1: write-mostly; flag 2: failfast, marked as failed at the first error.
     pub flags: u8,
     /// Entries of the bad block list count in `1 << shift` sectors.
     pub bad_blocks_shift: u8,

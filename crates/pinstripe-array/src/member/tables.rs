@@ -28,7 +28,7 @@ pub(super) struct Tables {
     pub(super) changed: BTreeSet<u64>,
     /// Pages that were written since the last superblock.
     pub(super) recent: BTreeSet<u64>,
-    /// Whether the changed sectors differ in more than versions, which need not be written at once.
+    /// Whether changed sectors must be durable at once; changes of versions alone need not be.
     pub(super) is_urgent: bool,
     /// By sector of the map, the checksum with which the sector was last written.
     pub(super) checks: Vec<u32>,

@@ -1,4 +1,4 @@
-//! One run of one verb: everything that a verb works with.
+//! One run of one verb, with everything that a verb uses.
 //!
 //! ```text
 //!   opening                   finds a store and opens it

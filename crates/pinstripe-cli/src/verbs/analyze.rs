@@ -1,4 +1,4 @@
-//! `pinstripe analyze`: what dedup and compression would save on a tree.
+//! `pinstripe analyze`: what dedup and compression would save on a directory tree.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -90,7 +90,7 @@ impl AnalyzeArgs {
     }
 }
 
-/// The name of a method of deduplication, and what it finds.
+/// The name of a method of deduplication, and its result.
 pub type Method = (String, Count);
 
 /// Whole files.
@@ -101,7 +101,7 @@ pub fn of_files(by_name: Count, by_content: Count) -> Vec<Method> {
     ]
 }
 
-/// Blocks and chunks of every length.
+/// The methods with blocks and chunks of every length.
 pub fn of_parts(survey: &Survey) -> Vec<Method> {
     let named = |what: &str, counts: &[Count]| -> Vec<Method> {
         let name = |bytes: u32| format!("{what} {}", format_size(u64::from(bytes)));
@@ -120,7 +120,7 @@ const HEAD: [(&str, Side); 6] = [
     ("saved", Side::Right),
 ];
 
-/// Prints what several methods find, side by side.
+/// Prints the results of several methods side by side.
 ///
 /// # Errors
 /// When standard output cannot be written.

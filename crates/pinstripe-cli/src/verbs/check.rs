@@ -1,4 +1,4 @@
-//! `pinstripe check`: is everything there that the snapshots need?
+//! `pinstripe check`: checks whether everything is present that the snapshots need.
 
 use pinstripe::{Store, check, members};
 use pinstripe_base::error::Result;

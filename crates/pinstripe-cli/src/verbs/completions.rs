@@ -1,4 +1,5 @@
-//! `pinstripe completions`: what a shell needs to complete our command line.
+//! `pinstripe completions`: prints the script with which a shell completes pinstripe's command
+//! line.
 
 use clap::Command;
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `pinstripe diff`: what differs between two snapshots.
+//! `pinstripe diff`: shows the differences between two snapshots.
 
 use pinstripe::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;

@@ -1,4 +1,4 @@
-//! `pinstripe dump`: a snapshot as an archive on standard output.
+//! `pinstripe dump`: writes a snapshot as an archive to standard output.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

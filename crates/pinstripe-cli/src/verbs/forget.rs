@@ -147,7 +147,8 @@ const HEAD: [(&str, Side); 6] = [
     ("paths", Side::Left),
 ];
 
-/// Shows what stays and what goes: the output of a dry run, otherwise a note that --quiet omits.
+/// Shows which snapshots stay and which go: as output of a dry run, otherwise as a note that
+/// --quiet omits.
 fn show(run: &Run, verdicts: &[Verdict], is_dry_run: bool) -> Result<()> {
     let why = |verdict: &Verdict| {
         verdict.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")

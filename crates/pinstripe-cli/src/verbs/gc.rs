@@ -1,4 +1,4 @@
-//! `pinstripe gc`: delete what no snapshot needs.
+//! `pinstripe gc`: deletes data that no snapshot needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
 
 impl GcArgs {
-    /// Deletes, or ends a session.
+    /// Deletes unneeded data, or ends a session.
     ///
     /// # Errors
     /// The errors of [`gc::run`] and [`gc::fence`].

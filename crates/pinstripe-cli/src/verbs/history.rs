@@ -1,4 +1,4 @@
-//! `pinstripe history`: every version of one path.
+//! `pinstripe history`: shows every version of one path.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -72,7 +72,7 @@ const HEAD: [(&str, Side); 5] = [
     ("snapshots", Side::Left),
 ];
 
-/// A version as an event and as a row; `known` is any version that exists, of the same host.
+/// Formats a version as an event and as a row; `known` is any existing version of the same host.
 fn tell(number: usize, version: &Version, known: Option<&FoundVersion>) -> (Event, Vec<String>) {
     let what = match &version.found {
         None => "gone",

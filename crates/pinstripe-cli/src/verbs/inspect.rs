@@ -79,7 +79,7 @@ const HEAD: [(&str, Side); 4] = [
     ("stored", Side::Right),
 ];
 
-/// The description of an output, for scripts and for people.
+/// Describes an output, for scripts and for people.
 fn described(
     path: &Path,
     head: &OutputHead,

@@ -1,4 +1,4 @@
-//! `pinstripe key`: the ways to open an encrypted store.
+//! `pinstripe key`: manages the passwords and key files that open an encrypted store.
 
 use std::path::PathBuf;
 
@@ -94,10 +94,10 @@ pub fn kdf_memory(text: &str) -> Result<Size, String> {
     costs(size).map_err(crate::args::one_line).map(|_| size)
 }
 
-/// The cost of a password with this memory.
+/// The costs of a password with this amount of memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little.
+/// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little memory.
 pub fn costs(memory: Size) -> Result<KdfCosts> {
     let memory_kib = u32::try_from(memory.0 / KIB).unwrap_or(u32::MAX);
     let lanes = KdfCosts::DEFAULT.lanes.min((memory_kib / 8).max(1));

@@ -1,4 +1,4 @@
-//! `pinstripe man`: the manual pages, made from the table of options.
+//! `pinstripe man`: prints the manual pages, which are generated from the table of options.
 
 use std::path::PathBuf;
 

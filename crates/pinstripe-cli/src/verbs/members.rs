@@ -1,4 +1,4 @@
-//! `pinstripe members`: which members the store has, where they are, what they hold.
+//! `pinstripe members`: lists the members of the store, their places and their content.
 
 use pinstripe::members::MemberStatus;
 use pinstripe::{MemberSlot, members};

@@ -83,11 +83,11 @@ fn chunk(text: &str) -> std::result::Result<Size, String> {
     chunk_bytes_of(text).map(Size).map_err(one_line)
 }
 
-/// The unit of small writes; `None` adapts it to the writes.
+/// The unit of small writes; `None` adapts the unit to the writes.
 #[derive(Debug, Clone, Copy)]
 struct Granule(Option<u32>);
 
-/// As `array set` reads it.
+/// Reads a granule in the form of `array set`.
 fn granule(text: &str) -> std::result::Result<Granule, String> {
     match Knob::parse("stripe_size", text).map_err(one_line)? {
         Knob::Granule(granule) => Ok(Granule(granule)),

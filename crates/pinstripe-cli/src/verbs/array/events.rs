@@ -1,4 +1,4 @@
-//! `pinstripe array events`: what happens to an array, as it happens.
+//! `pinstripe array events`: shows the events of an array when they happen.
 
 use pinstripe_array::{ArrayEvent, Reply, Request, next_reply, send_request, server_of};
 use pinstripe_base::clock;
@@ -63,7 +63,7 @@ impl ArrayEventsArgs {
     }
 }
 
-/// An event of an array as JSON.
+/// Formats an event of an array as JSON.
 pub fn shown(name: &str, event: &ArrayEvent, (seconds, nanos): (i64, u32)) -> Event {
     Event::new("array_event")
         .with_some("time", time::utc(seconds, nanos))
@@ -71,7 +71,7 @@ pub fn shown(name: &str, event: &ArrayEvent, (seconds, nanos): (i64, u32)) -> Ev
         .with_fields(event)
 }
 
-/// An event of an array for people.
+/// Formats an event of an array for people.
 pub fn line(name: &str, event: &ArrayEvent, seconds: i64) -> String {
     let mut line = format!("{} {} {name}", time::date(seconds), event.what);
     if let Some(slot) = event.slot {

@@ -78,7 +78,7 @@ fn member_size(text: &str) -> Result<MemberSize, String> {
 }
 
 impl ArrayGrowArgs {
-    /// Begins it, and waits for its end.
+    /// Begins the growth, and waits for its end.
     ///
     /// # Errors
     /// The errors of the array: members are absent, other work is running, there is no spare.

@@ -33,10 +33,10 @@ pub struct ArrayStopArgs {
 }
 
 impl ArrayStopArgs {
-    /// Stops it, and waits for that.
+    /// Stops the array, and waits until it has stopped.
     ///
     /// # Errors
-    /// Why it could not be closed in order.
+    /// The reason why the array could not be closed cleanly.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else {

@@ -27,7 +27,7 @@ impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for unfinished work that no process
+    /// [`Kind::Interrupted`] after a signal; [`Kind::Busy`] for unfinished work that no process
     /// continues; the errors of [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;

@@ -36,7 +36,7 @@ pub struct LabImportArgs {
 }
 
 impl LabImportArgs {
-    /// Reads and shows them.
+    /// Reads and shows the results of fio.
     ///
     /// # Errors
     /// The errors of [`import_fio`], and of the system.

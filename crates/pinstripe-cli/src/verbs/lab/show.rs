@@ -61,7 +61,7 @@ impl LabShowArgs {
     }
 }
 
-/// The results of one of several hosts, by its address or its name.
+/// The results of one of several hosts, selected by address or name.
 ///
 /// # Errors
 /// [`Kind::NotFound`] with the known hosts.
@@ -78,7 +78,7 @@ fn of_host(results: &Results, host: &str) -> Result<Results> {
     })
 }
 
-/// The command lines that measure all of it again, and each variant alone.
+/// Prints the command lines that repeat the entire measurement, and each variant alone.
 fn tell_again(run: &Run, results: &Results) -> Result<()> {
     let row =
         |words: Vec<String>| run.screen.row(&escape::text(&format!("  {}", command_line(&words))));

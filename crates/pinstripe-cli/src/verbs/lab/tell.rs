@@ -1,4 +1,4 @@
-//! Results as lines for people, or as events.
+//! Results as lines for people or as events.
 
 use pinstripe_base::error::Result;
 use pinstripe_lab::{
@@ -104,7 +104,7 @@ pub fn of_verdict(compared: &Compared) -> Event {
         .with("p", verdict.p)
 }
 
-/// The facts of the summary.
+/// The facts for the summary event.
 pub fn facts(results: &Results) -> Event {
     let runs = || results.variants.iter().flat_map(|variant| &variant.runs);
     Event::default()

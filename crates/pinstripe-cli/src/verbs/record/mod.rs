@@ -1,4 +1,4 @@
-//! `pinstripe record`: many streams at once to plain disks.
+//! `pinstripe record`: records many streams at once to plain disks.
 
 mod control;
 mod osc;
