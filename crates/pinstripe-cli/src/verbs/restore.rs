@@ -1,4 +1,4 @@
-//! `pinstripe restore`: bring a snapshot, or a part of it, back.
+//! `pinstripe restore`: restores a snapshot, or a part of it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

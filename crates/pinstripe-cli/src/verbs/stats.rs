@@ -1,4 +1,5 @@
-//! `pinstripe stats`: what the store holds, what it takes, and what dedup saves.
+//! `pinstripe stats`: shows the content of the store, the space that it takes, and the savings by
+//! dedup.
 
 use pinstripe::stats::{self, Holds};
 use pinstripe_base::error::Result;

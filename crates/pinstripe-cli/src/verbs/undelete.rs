@@ -1,4 +1,4 @@
-//! `pinstripe undelete`: bring a forgotten snapshot back.
+//! `pinstripe undelete`: makes a forgotten snapshot available again.
 
 use pinstripe::forget;
 use pinstripe_base::error::Result;
@@ -22,7 +22,7 @@ pub struct UndeleteArgs {
 }
 
 impl UndeleteArgs {
-    /// Takes the marks back.
+    /// Removes the marks that forgot the snapshots.
     ///
     /// # Errors
     /// The errors of [`forget::undelete`].

@@ -1,4 +1,5 @@
-//! `pinstripe upgrade`: bring a store of an earlier format version to the newest, in place.
+//! `pinstripe upgrade`: upgrades a store of an earlier format version to the newest version, in
+//! place.
 
 use pinstripe::upgrade::{self, Direction};
 use pinstripe_base::error::Result;

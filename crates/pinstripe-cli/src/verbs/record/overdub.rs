@@ -1,4 +1,4 @@
-//! A take that is played while another one is recorded.
+//! Plays a take while another one is recorded.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,13 +33,13 @@ pub struct OverdubArgs {
 }
 
 impl OverdubArgs {
-    /// Whether a take is to be played.
+    /// Whether a take is to be played during the recording.
     pub fn is_wanted(&self) -> bool {
         self.play.is_some()
     }
 
-    /// Opens the take and its sink. This precedes the inputs: one of them may match the ports of
-    /// the sink.
+    /// Opens the take and its sink. This must precede opening the inputs, because one of them may
+    /// match the ports of the sink.
     ///
     /// # Errors
     /// The errors of [`PreparedPlay::open`]; [`Kind::Usage`] if no destination is given.
