@@ -1,43 +1,45 @@
-//! Little-endian reading and writing of byte runs, with bounds: the base of every decoder.
+//! Reads and writes little-endian numbers in byte slices, with bounds checks: every decoder is
+//! based on it.
 //!
-//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice it returns is a
-//! part of its bytes, so a decoder that sizes its buffers by [`Reader::count`] or by slices cannot
-//! be made to allocate more than its input justifies. Varints are LEB128 with exactly one accepted
-//! form per value, so equal structs have equal bytes.
+//! Invariants: [`Reader`] never reads past its bytes and never panics; every slice that it returns
+//! is a part of its bytes, so that a decoder which sizes its buffers by [`Reader::count`] or by
+//! slices never allocates more than its input justifies. Varints are LEB128 with exactly one valid
+//! form per value, so that equal structs have equal bytes.
 //!
-//! Not in this module: the meaning of fields. The caller knows it, and checks the values.
+//! This module does not know the meaning of fields. The caller knows the meaning, and checks the
+//! values.
 
 use crate::error::{Error, Kind, Result};
 
-/// Longest varint of a `u64` in bytes.
+/// The most bytes of the varint of a `u64`.
 pub(crate) const VARINT_MAX_BYTES: usize = 10;
 
-/// Takes values off the front of a byte run.
+/// Takes values from the front of a byte slice.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The object being decoded, for messages: "pack trailer".
+    /// The name of the object being decoded, for messages: "pack trailer".
     what: &'static str,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from their start; `what` names them in errors ("pack trailer").
+    /// A reader of `bytes` from their start; `what` names them in errors ("pack trailer").
     pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Reader { bytes, at: 0, what }
     }
 
-    /// Bytes not yet taken.
+    /// The number of bytes that were not taken yet.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Whether everything was taken.
+    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// Bytes taken so far.
+    /// The number of bytes that were taken so far.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -50,7 +52,7 @@ impl<'a> Reader<'a> {
     /// Takes `len` bytes.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when fewer are left; so for every method that takes.
+    /// [`Kind::Corrupt`] when fewer bytes are left; this holds for every method that takes bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let left = &self.bytes[self.at..];
         let Some(taken) = left.get(..len) else {
@@ -60,7 +62,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = &self.bytes[self.at..];
         self.at = self.bytes.len();

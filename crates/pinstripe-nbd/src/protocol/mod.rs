@@ -4,14 +4,15 @@
 //! server:  greeting |       | option replies |          | replies, in any order
 //! client:           | flags |     option ... | request, with bytes to be written ...
 //! ```
-//! ``` The source is doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
-//! BLOCK_STATUS, which every current client supports. Fixed newstyle only; no TLS and no extended
-//! headers: requests for both get the protocol's own refusals.
+//! The source is doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
+//! BLOCK_STATUS, which every current client supports. Only the fixed newstyle handshake is
+//! supported; requests for TLS and extended headers are refused as the protocol demands.
 //!
-//! Invariants: numbers are big-endian; every length that a client sends is compared with a limit of
-//! this file before it is used; any bytes of a client are answered or refused, never a panic.
+//! Invariants: numbers are big-endian; every length that a client sends is compared with a limit in
+//! this file before it is used; any input from a client is answered or refused, and never causes a
+//! panic.
 //!
-//! Not in this module: sockets, devices, and who may connect.
+//! Not in this module: sockets, devices, and access control.
 
 mod handshake;
 mod option;
