@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
     /// Takes a LEB128 number.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] also when it exceeds 64 bits or is longer than it needs to be.
+    /// [`Kind::Corrupt`] also when the number exceeds 64 bits or is longer than necessary.
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0;
         for index in 0..VARINT_MAX_BYTES {
@@ -129,8 +129,8 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Takes a varint count of items that need at least `min_item_bytes` each, so that a count
-    /// the remaining bytes cannot hold is refused before anything is allocated by it.
+    /// Takes a varint count of items that need at least `min_item_bytes` each; a count that the
+    /// remaining bytes cannot hold is refused before anything is allocated.
     pub fn count(&mut self, min_item_bytes: usize) -> Result<usize> {
         let count = self.varint()?;
         let most = self.remaining() / min_item_bytes.max(1);
@@ -142,13 +142,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes bytes that follow their length, a varint.
+    /// Takes bytes that are preceded by their length, a varint.
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.count(1)?;
         self.take(len)
     }
 
-    /// States that everything must have been taken.
+    /// Checks that all bytes were taken.
     ///
     /// # Errors
     /// [`Kind::Corrupt`] when bytes are left over.
@@ -167,17 +167,17 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Appends to `out`, which keeps what it has.
+    /// A writer that appends to `out` and keeps the existing bytes.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Writer { out }
     }
 
-    /// Bytes in the vector, those before the first append included.
+    /// The number of bytes in the vector, including those before the first append.
     pub fn position(&self) -> usize {
         self.out.len()
     }
 
-    /// Appends bytes as they are, without a length.
+    /// Appends bytes unchanged, without a length.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.out.extend_from_slice(bytes);
         self
@@ -230,14 +230,14 @@ impl<'a> Writer<'a> {
         self.varint((value << 1 ^ value >> 63) as u64)
     }
 
-    /// Appends bytes behind their varint length.
+    /// Appends bytes after their varint length.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.varint(bytes.len() as u64).raw(bytes)
     }
 }
 
-/// A few numbers put together before they are appended at once: an entry has a dozen of them, and
-/// asking the vector for room each time costs more than the numbers.
+/// A few numbers that are collected before they are appended at once: an entry has a dozen of them,
+/// and reserving room in the vector for each costs more than the numbers themselves.
 pub struct ShortRun {
     bytes: [u8; SHORT_RUN_BYTES],
     len: usize,
@@ -255,7 +255,8 @@ impl ShortRun {
     /// Appends one byte.
     ///
     /// # Panics
-    /// Beyond 128 bytes, as all of its methods: what is put here has a length known beforehand.
+    /// Panics beyond 128 bytes, as all methods of this type do: it is used only for data whose
+    /// length is known beforehand.
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes[self.len] = value;
         self.len += 1;

@@ -1,4 +1,4 @@
-//! Hints as programs write them.
+//! Parses hints that programs write.
 //!
 //! ```text
 //! sequential [OFFSET]
@@ -15,7 +15,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::planner::Hint;
 
-/// Reads a hint, and the offset from which it holds. A NUL byte ends it.
+/// Parses a hint, and the offset from which it applies. A NUL byte ends the hint.
 ///
 /// # Errors
 /// [`Kind::Usage`] for an unknown hint.

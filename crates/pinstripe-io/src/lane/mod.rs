@@ -6,12 +6,12 @@
 //!                 ^                          |
 //!                 +------ the buffer --------+
 //! ```
-//! ```text any thread -> write -> bounded queue -> workers -> device ^ | +------ the buffer
-//! --------+ ``` Invariants: every buffer that was accepted is returned once, written or not;
-//! writes are begun in the order given and end in any order; a barrier covers everything that was
-//! accepted before it; after the first error, which is kept, nothing more is begun, and all calls
-//! fail with that error; a failed sync is such an error and is never tried again. Only an io_uring
-//! that breaks keeps the buffers that are in it.
+//!
+//! Invariants: every buffer that was accepted is returned once, written or not; writes are begun in
+//! the order given and end in any order; a barrier covers everything that was accepted before it;
+//! after the first error, which is kept, nothing more is begun, and all calls fail with that error;
+//! a failed sync is such an error and is never tried again. Only an io_uring that breaks does not
+//! return the buffers in it.
 
 #![allow(clippy::disallowed_methods, reason = "starts the threads and queues of a lane")]
 
