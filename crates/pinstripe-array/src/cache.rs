@@ -78,7 +78,7 @@ impl Cache {
     /// keep their age.
     ///
     /// # Panics
-    /// If a row is in progress.
+    /// Panics if a row is in progress.
     pub fn reshape(&mut self, shape: Shape) {
         assert!(self.under_way.is_empty(), "a row is in progress");
         let before = std::mem::replace(&mut self.shape, shape);

@@ -163,8 +163,8 @@ impl<'a> Operation<'a> {
     /// Computes all pieces. `log` receives the payloads of each member, piece by piece.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner asks
-    /// for.
+    /// Fails with [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no
+    /// planner asks for.
     pub(crate) fn run_plan(
         &self,
         made: &mut ComputedBytes,

@@ -93,8 +93,8 @@ impl ArrayGeometry {
     /// there the size only determines how much is planned at once.
     ///
     /// # Errors
-    /// [`Kind::Usage`], with advice, for too few members for the level or its copies, too many
-    /// members, an invalid chunk or layout, or members that are smaller than one chunk.
+    /// Fails with [`Kind::Usage`], with advice, for too few members for the level or its copies,
+    /// too many members, an invalid chunk or layout, or members that are smaller than one chunk.
     pub fn new(
         level: Level,
         members: usize,

@@ -71,8 +71,9 @@ impl ArrayMember {
     /// of regions has to be the one that was written last, unless `force` skips that check.
     ///
     /// # Errors
-    /// The errors of the device; [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map
-    /// of regions that is damaged or old.
+    /// Fails with the errors of the device; with
+    /// [`Kind::Corrupt`](pinstripe_base::error::Kind::Corrupt) for a map of regions that is damaged
+    /// or old.
     pub fn open(device: SharedDevice, superblock: &Superblock, force: bool) -> Result<Self> {
         let count = pages(superblock.data_bytes / BLOCK_BYTES) as usize;
         let mut member = Self::with(device, superblock, Vec::new(), Vec::new());
@@ -225,8 +226,8 @@ impl ArrayMember {
     /// The errors of [`Device::read_at`](pinstripe_io::device::Device::read_at).
     ///
     /// # Errors
-    /// The errors of [`Device::read_at`](pinstripe_io::device::Device::read_at), as for all methods
-    /// that follow.
+    /// Fails with the errors of [`Device::read_at`](pinstripe_io::device::Device::read_at), as for
+    /// all methods that follow.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.traffic.read(MemberArea::Data, buf.len());
         let read = || self.device.read_at(self.areas.data_at + offset, buf);
@@ -290,7 +291,7 @@ impl ArrayMember {
     /// The checksums of blocks: [`Sum::LOST`] where the table is damaged.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn sums(&self, blocks: Range<u64>) -> Result<Vec<Sum>> {
         let mut tables = self.bring(&blocks)?;
         Ok(blocks.map(|block| tables.sums.get(block).expect("its page was brought")).collect())
@@ -299,7 +300,7 @@ impl ArrayMember {
     /// Adds the checksums of blocks to `out`.
     ///
     /// # Errors
-    /// The errors of [`sums`](Self::sums).
+    /// Fails with the errors of [`sums`](Self::sums).
     pub(crate) fn sums_into(&self, blocks: Range<u64>, out: &mut Vec<Sum>) -> Result<()> {
         let mut tables = self.bring(&blocks)?;
         out.extend(blocks.map(|block| tables.sums.get(block).expect("its page was brought")));
@@ -311,7 +312,7 @@ impl ArrayMember {
     /// never written read as zeros.
     ///
     /// # Errors
-    /// The errors of the device, and of [`sums`](Self::sums).
+    /// Fails with the errors of the device, and of [`sums`](Self::sums).
     pub(crate) fn read_checked(&self, offset: u64, buf: &mut [u8]) -> Result<Vec<u32>> {
         let mut bad = Vec::new();
         let first = offset / BLOCK_BYTES;
@@ -343,7 +344,7 @@ impl ArrayMember {
     /// Sets the checksums of blocks from `first` on.
     ///
     /// # Errors
-    /// The errors of [`sums`](Self::sums).
+    /// Fails with the errors of [`sums`](Self::sums).
     pub(crate) fn set_sums(&self, first: u64, sums: &[Sum]) -> Result<()> {
         let blocks = first..first + sums.len() as u64;
         let bytes = sums.len() * BLOCK_BYTES as usize;

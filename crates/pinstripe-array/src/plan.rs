@@ -92,7 +92,7 @@ impl RmwLevel {
     /// The level with this number (md's).
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any number except 0, 1 and 2.
+    /// Fails with [`Kind::Usage`] for any number except 0, 1 and 2.
     pub fn from_number(number: u64) -> Result<Self> {
         match number {
             0 => Ok(RmwLevel::Never),
@@ -218,8 +218,8 @@ impl Planner {
     /// dropped.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where the present members cannot hold the dirty bytes, or cannot
-    /// give the old bytes that are needed. After an error, `plan` is meaningless.
+    /// Fails with [`Kind::TooManyLosses`] where the present members cannot hold the dirty bytes, or
+    /// cannot give the old bytes that are needed. After an error, `plan` is meaningless.
     pub(crate) fn plan_write(
         &mut self,
         row: &RowMap,
@@ -241,8 +241,8 @@ impl Planner {
     /// dropped.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where the present members cannot give the wanted bytes. After an
-    /// error, `plan` is meaningless.
+    /// Fails with [`Kind::TooManyLosses`] where the present members cannot give the wanted bytes.
+    /// After an error, `plan` is meaningless.
     pub(crate) fn plan_read(
         &mut self,
         row: &RowMap,

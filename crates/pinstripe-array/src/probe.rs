@@ -54,7 +54,8 @@ impl Round {
 /// rounds are returned.
 ///
 /// # Errors
-/// The errors of the devices; [`Kind::Usage`] for a device that is too short for random reads.
+/// Fails with the errors of the devices; with [`Kind::Usage`] for a device that is too short for
+/// random reads.
 pub fn measure(
     devices: [&dyn Device; 2],
     effort: ProbeEffort,

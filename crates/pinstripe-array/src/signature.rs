@@ -57,7 +57,7 @@ const HEAD_BYTES: u64 = 260 << 10;
 /// The content of a device, if it is recognised.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
     let len = device.len()?;
     let mut head = vec![0; len.min(HEAD_BYTES) as usize];
@@ -102,8 +102,8 @@ pub fn signature(device: &dyn Device) -> Result<Option<Signature>> {
 /// a superblock of another version.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when the device has no md superblock; the errors of [`MdPlace::decode`] when
-/// it has one, but no copy can be decoded; the errors of the device.
+/// Fails with [`Kind::NotFound`] when the device has no md superblock; with the errors of
+/// [`MdPlace::decode`] when it has one, but no copy can be decoded; with the errors of the device.
 pub fn md_superblock(device: &dyn Device) -> Result<MdSuperblock> {
     let mut newest: Option<MdSuperblock> = None;
     let mut failed = None;

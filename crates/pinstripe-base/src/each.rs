@@ -11,7 +11,7 @@ use crate::sync::{into_inner, lock};
 /// `run` returns.
 ///
 /// # Panics
-/// If `run` leaves out a number.
+/// Panics if `run` leaves out a number.
 pub fn each_of<T: Send>(
     count: usize,
     run: impl FnOnce(&(dyn Fn(usize) + Sync)),

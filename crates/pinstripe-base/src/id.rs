@@ -97,8 +97,8 @@ pub const NAME_MIN_DIGITS: usize = 4;
 /// Finds the item whose id begins with `name`. `what` is the word for the items in messages.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no id begins with `name`, [`Kind::Usage`] when several do or `name` has
-/// fewer than four digits.
+/// Fails with [`Kind::NotFound`] when no id begins with `name`, [`Kind::Usage`] when several do or
+/// `name` has fewer than four digits.
 pub fn find_by_name<'a, T, I: fmt::Display>(
     list: &'a [T],
     id: impl Fn(&T) -> I,
@@ -121,14 +121,14 @@ pub trait Names: Send + Sync {
     /// Fills `bytes` with a new random name.
     ///
     /// # Errors
-    /// If the source has no random bytes.
+    /// Fails if the source has no random bytes.
     fn fill(&self, bytes: &mut [u8]) -> Result<()>;
 }
 
 /// Fresh random bytes from the operating system.
 ///
 /// # Errors
-/// [`Kind::Io`] when the system has no random bytes.
+/// Fails with [`Kind::Io`] when the system has no random bytes.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {

@@ -39,7 +39,7 @@ impl Noise {
     /// / 2^64.
     ///
     /// # Panics
-    /// When `end` is zero.
+    /// Panics when `end` is zero.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "no number is below zero");
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64

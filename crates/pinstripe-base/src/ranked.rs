@@ -80,7 +80,7 @@ impl RankGuard {
     /// Takes a rank.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds the same or a later rank.
+    /// Panics in debug builds if the thread holds the same or a later rank.
     #[cfg(debug_assertions)]
     pub fn take<R: LockRank>(rank: R) -> Self {
         let new = HeldLock { ranks: TypeId::of::<R>(), ordinal: rank.ordinal(), name: rank.name() };

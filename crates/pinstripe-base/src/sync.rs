@@ -82,8 +82,8 @@ impl Stop {
     /// A stop that is not set.
     ///
     /// # Errors
-    /// [`Kind::Io`](crate::error::Kind::Io) if no descriptor is available, because a stop without
-    /// one could not wake threads.
+    /// Fails with [`Kind::Io`](crate::error::Kind::Io) if no descriptor is available, because a
+    /// stop without one could not wake threads.
     pub fn new() -> Result<Self> {
         Stop::of_flag(Arc::default())
     }
@@ -92,7 +92,7 @@ impl Stop {
     /// flag is. After this call, only [`set`](Self::set) may set the flag.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails with the errors of [`new`](Self::new).
     pub fn of_flag(flag: Arc<AtomicBool>) -> Result<Self> {
         // Nonblocking: `set` runs in signal handlers.
         let event =
@@ -164,7 +164,7 @@ impl Wake {
     /// A wake that has not been called.
     ///
     /// # Errors
-    /// The errors of [`Stop::new`].
+    /// Fails with the errors of [`Stop::new`].
     pub fn new() -> Result<Self> {
         let event =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| {
@@ -197,8 +197,8 @@ impl AsFd for Wake {
 /// timeout, none is. Signals do not end the wait.
 ///
 /// # Errors
-/// As reported by the system, for a lack of memory, or for more descriptors than the process may
-/// have.
+/// Fails with the errors of the system, for a lack of memory, or for more descriptors than the
+/// process may have.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let deadline = timeout.and_then(|it| clock::monotonic().checked_add(it));
     let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();

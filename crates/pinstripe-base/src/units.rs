@@ -15,7 +15,8 @@ pub const GIB: u64 = 1 << 30;
 /// bytes.
 ///
 /// # Errors
-/// [`Kind::Usage`] for any other text, and for sizes that are not whole bytes or exceed 2^63.
+/// Fails with [`Kind::Usage`] for any other text, and for sizes that are not whole bytes or exceed
+/// 2^63.
 pub fn parse_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::new(Kind::Usage, format!("'{text}' is not a size"))
@@ -78,7 +79,7 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
 /// replacement character.
 ///
 /// # Errors
-/// The errors of the serializer.
+/// Fails with the errors of the serializer.
 pub fn lossy_path<S: serde::Serializer>(
     path: &std::path::Path,
     serializer: S,

@@ -52,7 +52,8 @@ impl<'a> Reader<'a> {
     /// Takes `len` bytes.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when fewer bytes are left; this holds for every method that takes bytes.
+    /// Fails with [`Kind::Corrupt`] when fewer bytes are left; this holds for every method that
+    /// takes bytes.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8]> {
         let left = &self.bytes[self.at..];
         let Some(taken) = left.get(..len) else {
@@ -103,7 +104,8 @@ impl<'a> Reader<'a> {
     /// Takes a LEB128 number.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] also when the number exceeds 64 bits or is longer than necessary.
+    /// Fails with [`Kind::Corrupt`] also when the number exceeds 64 bits or is longer than
+    /// necessary.
     pub fn varint(&mut self) -> Result<u64> {
         let mut value = 0;
         for index in 0..VARINT_MAX_BYTES {
@@ -151,7 +153,7 @@ impl<'a> Reader<'a> {
     /// Checks that all bytes were taken.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when bytes are left over.
+    /// Fails with [`Kind::Corrupt`] when bytes are left over.
     pub fn finish(self) -> Result<()> {
         match self.remaining() {
             0 => Ok(()),

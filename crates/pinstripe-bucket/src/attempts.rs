@@ -66,7 +66,7 @@ impl Attempts {
     /// had been halved when the request was sent.
     ///
     /// # Errors
-    /// The fault, if another attempt is useless or the time has elapsed.
+    /// Fails with the fault, if another attempt is useless or the time has elapsed.
     pub async fn next(
         &mut self,
         endpoint: &Endpoint,

@@ -38,8 +38,8 @@ type OpenedClient = (Arc<dyn BucketClient>, Option<Signed>);
 /// Opens the client of a place.
 ///
 /// # Errors
-/// [`Kind::Usage`] for invalid credentials; [`Kind::Unsupported`] for a provider that this program
-/// was built without.
+/// Fails with [`Kind::Usage`] for invalid credentials; with [`Kind::Unsupported`] for a provider
+/// that this program was built without.
 pub fn open(place: &BucketPlace, access: Access, endpoint: &Endpoint) -> Result<OpenedClient> {
     match place.provider() {
         Provider::S3 => s3(place, access, endpoint),
@@ -93,7 +93,7 @@ fn option<K: FromStr>(name: &str) -> Result<K> {
 /// Verifies that this program supports the protocol of a place.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] when the program was built without that protocol.
+/// Fails with [`Kind::Unsupported`] when the program was built without that protocol.
 pub(crate) fn require_built(place: &BucketPlace) -> Result<()> {
     let (feature, is_built) = match place.provider() {
         Provider::S3 => return Ok(()),

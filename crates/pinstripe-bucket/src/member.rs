@@ -80,7 +80,7 @@ impl BucketMember {
     /// Verifies that nothing is below the prefix except leftovers of a probe.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when other objects are there; the errors of the endpoint.
+    /// Fails with [`Kind::Refused`] when other objects are there; with the errors of the endpoint.
     pub fn require_empty(&self) -> Result<()> {
         let Inner { session, runtime, place, path, .. } = &*self.0;
         let prefix = Key::from(place.prefix());
@@ -104,7 +104,7 @@ impl BucketMember {
     /// was put.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Fails with the errors of the endpoint.
     pub fn label_mark(&self) -> Result<String> {
         let Inner { session, runtime, .. } = &*self.0;
         let looked = runtime.block_on(session.look(&self.key(ExtentName::Label)));

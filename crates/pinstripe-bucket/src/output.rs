@@ -94,7 +94,8 @@ impl BucketOutput {
     /// Opens an output: lists the objects below its prefix.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when other objects are below the prefix; the errors of the endpoint.
+    /// Fails with [`Kind::Refused`] when other objects are below the prefix; with the errors of the
+    /// endpoint.
     pub fn open(session: Session, runtime: Arc<Runtime>, place: BucketPlace) -> Result<Self> {
         let path = place.path();
         let (session, state, sent) = (

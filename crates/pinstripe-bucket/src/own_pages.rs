@@ -15,7 +15,7 @@ impl Signed {
     /// paths.
     ///
     /// # Errors
-    /// The errors of the endpoint; fails also for a malformed page.
+    /// Fails with the errors of the endpoint; fails also for a malformed page.
     pub(crate) async fn own_page(
         &self,
         beginning: &str,

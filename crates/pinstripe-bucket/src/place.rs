@@ -63,7 +63,7 @@ impl BucketPlace {
     /// Parses a place; `defaults` complete a place without an endpoint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for any other form.
+    /// Fails with [`Kind::Usage`] for any other form.
     pub fn parse(place: &Path, defaults: &EndpointDefaults) -> Result<Self> {
         let odd = |what: &str| Err(wrong(place, what));
         let Some(text) = place.to_str() else { return odd("this URL is not valid UTF-8") };

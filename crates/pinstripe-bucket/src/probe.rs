@@ -58,7 +58,7 @@ impl ProbeReport {
 /// several succeed: writers then detect each other by listings.
 ///
 /// # Errors
-/// [`Kind::NoOneWinner`] when several succeed; the errors of the endpoint.
+/// Fails with [`Kind::NoOneWinner`] when several succeed; with the errors of the endpoint.
 pub fn survey(member: &Inner, allows_one_writer: bool) -> Result<MemberFacts> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {
@@ -134,7 +134,7 @@ async fn said(member: &Inner, setting: &'static str, words: &str) -> Result<Opti
 /// Runs all tests. Makes all tests; missing permissions are reported in a line of their own.
 ///
 /// # Errors
-/// The errors of the endpoint.
+/// Fails with the errors of the endpoint.
 pub fn run(member: &Inner) -> Result<ProbeReport> {
     let trial = Trial::of(member);
     let tried = member.runtime.block_on(async {

@@ -136,7 +136,7 @@ impl Buckets {
     /// The canonical form of a place in a bucket.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the path is not a place in a bucket.
+    /// Fails with [`Kind::Usage`] if the path is not a place in a bucket.
     pub fn canonical(&self, place: &Path) -> Result<PathBuf> {
         Ok(BucketPlace::parse(place, &self.defaults)?.path())
     }
@@ -157,7 +157,7 @@ impl Buckets {
     /// The URL of a place's endpoint.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the path is not a place in a bucket.
+    /// Fails with [`Kind::Usage`] if the path is not a place in a bucket.
     pub fn endpoint_of(&self, place: &Path) -> Result<String> {
         Ok(BucketPlace::parse(place, &self.defaults)?.endpoint())
     }
@@ -165,7 +165,7 @@ impl Buckets {
     /// Tests an endpoint with objects below this place, which are removed afterwards.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Fails with the errors of the endpoint.
     pub fn probe(&self, place: &Path) -> Result<ProbeReport> {
         probe::run(self.member(place)?.inner())
     }
@@ -173,7 +173,7 @@ impl Buckets {
     /// The objects below any prefix, as read-only files of this owner.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no object is there; the errors of the endpoint.
+    /// Fails with [`Kind::NotFound`] when no object is there; with the errors of the endpoint.
     pub fn source(&self, place: &Path, owner: (u32, u32)) -> Result<BucketSource> {
         let place = BucketPlace::parse(place, &self.defaults)?;
         let session = Arc::new(self.session(&place)?);

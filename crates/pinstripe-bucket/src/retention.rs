@@ -25,7 +25,7 @@ impl Inner {
     /// Extends the locks of the objects with these names, once half of their time has passed.
     ///
     /// # Errors
-    /// The errors of the endpoint.
+    /// Fails with the errors of the endpoint.
     pub fn keep_longer(&self, names: &[ExtentName]) -> Result<KeptLonger> {
         let Some(retention) = self.facts().retention else { return Ok(KeptLonger::default()) };
         let names: Vec<_> =

@@ -35,7 +35,7 @@ impl Answer {
     /// The body as text; bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
-    /// If the connection ends before the body does.
+    /// Fails if the connection ends before the body does.
     pub async fn text(self) -> object_store::Result<String> {
         let bytes = self.response.into_body().bytes().await.map_err(generic)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -57,7 +57,7 @@ impl Signed {
     /// Sends a request once.
     ///
     /// # Errors
-    /// The errors of the client's own calls.
+    /// Fails with the errors of the client's own calls.
     pub async fn call(&self, ask: Ask) -> object_store::Result<Answer> {
         let path = ask
             .key

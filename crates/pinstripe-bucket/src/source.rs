@@ -44,7 +44,7 @@ impl BucketSource {
     /// Checks that the prefix has objects.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if it has none; the errors of the endpoint.
+    /// Fails with [`Kind::NotFound`] if it has none; with the errors of the endpoint.
     pub(crate) fn open(
         session: Arc<Session>,
         runtime: Arc<Runtime>,

@@ -135,8 +135,8 @@ impl Common {
     /// All planned faults as one plan, for a verb that uses devices and no members of a store.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an operation or a room that devices do not have, because such a fault
-    /// would never occur.
+    /// Fails with [`Kind::Usage`] for an operation or a room that devices do not have, because such
+    /// a fault would never occur.
     pub fn device_faults(&self) -> Result<Plan, Error> {
         let plan = self.fault_plan();
         let is_foreign = |fault: &&Fault| {
@@ -265,7 +265,7 @@ pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String
 /// Refuses a global option where it has no meaning, instead of ignoring it.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the option is given.
+/// Fails with [`Kind::Usage`] when the option is given.
 pub fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<(), Error> {
     if !is_given {
         return Ok(());

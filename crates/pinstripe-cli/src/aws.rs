@@ -137,7 +137,7 @@ impl AwsSettings {
     /// others can write.
     ///
     /// # Errors
-    /// [`Kind::Io`] when there are no credentials for the endpoint.
+    /// Fails with [`Kind::Io`] when there are no credentials for the endpoint.
     pub fn access(&self, place: &BucketPlace) -> Result<Access> {
         let access = match place.provider() {
             Provider::S3 => self.of_s3(place),

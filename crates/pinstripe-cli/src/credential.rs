@@ -74,7 +74,7 @@ impl CredentialArgs {
     /// The credential that the options or the environment give.
     ///
     /// # Errors
-    /// The errors of [`of_options`](Self::of_options).
+    /// Fails with the errors of [`of_options`](Self::of_options).
     pub fn read(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(given) = self.of_options(monitor)? {
             return Ok(Some(given));
@@ -100,7 +100,7 @@ impl CredentialArgs {
     /// The credential that the options give.
     ///
     /// # Errors
-    /// When a file cannot be read or is not a key file, or the command fails.
+    /// Fails when a file cannot be read or is not a key file, or the command fails.
     pub fn of_options(&self, monitor: &Monitor) -> Result<Option<Credential>> {
         if let Some(file) = &self.password_file {
             return password(&read_file(file, monitor)?).map_err(|error| error.at(file)).map(Some);
@@ -115,7 +115,7 @@ impl CredentialArgs {
     /// slot.
     ///
     /// # Errors
-    /// When the key file cannot be created.
+    /// Fails when the key file cannot be created.
     pub fn make_key_file(&self) -> Result<Option<PathBuf>> {
         let Some(file) = self.key_file.as_ref().filter(|file| !file.exists()) else {
             return Ok(None);
@@ -134,8 +134,8 @@ pub fn variable_at_hand() -> Option<&'static str> {
 /// Asks for a new password twice.
 ///
 /// # Errors
-/// [`Kind::Usage`] when there is no terminal, when the password is empty, or when the two answers
-/// differ.
+/// Fails with [`Kind::Usage`] when there is no terminal, when the password is empty, or when the
+/// two answers differ.
 pub fn ask_new(without: &str) -> Result<Credential> {
     if !is_terminal() {
         return Err(Error::new(Kind::Usage, "a password or a key file is needed").advice(without));
@@ -156,7 +156,7 @@ pub fn is_terminal() -> bool {
 /// Asks for a password; what is typed is not shown.
 ///
 /// # Errors
-/// The errors of the terminal.
+/// Fails with the errors of the terminal.
 pub fn ask(question: &str) -> Result<Vec<u8>> {
     rpassword::prompt_password(question)
         .map(String::into_bytes)
@@ -171,7 +171,7 @@ pub fn own_key_file(store: StoreId) -> Option<PathBuf> {
 /// Writes a key file, durably. An existing file is never changed.
 ///
 /// # Errors
-/// [`Kind::Exists`] if the file exists; the errors of the system.
+/// Fails with [`Kind::Exists`] if the file exists; with the errors of the system.
 pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
     let text = credential.key_file_text().expect("only keys of key files are written");
     let told = |what: &str| {
@@ -211,7 +211,7 @@ pub fn key_file_advice(file: &Path) -> String {
 /// Reads a key file.
 ///
 /// # Errors
-/// When the file cannot be read or is not a key file.
+/// Fails when the file cannot be read or is not a key file.
 pub fn key_file(file: &Path, monitor: &Monitor) -> Result<Credential> {
     Credential::of_key_file(&read_file(file, monitor)?).map_err(|error| error.at(file))
 }

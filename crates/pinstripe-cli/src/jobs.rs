@@ -12,7 +12,7 @@ pub type Job<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 /// `stop`.
 ///
 /// # Errors
-/// The first error of a job; all jobs have ended by then.
+/// Fails with the first error of a job; all jobs have ended by then.
 pub fn run_until_first_exit(stop: &Stop, jobs: Vec<Job<'_>>) -> Result<()> {
     let failed: Mutex<Option<Error>> = Mutex::new(None);
     let keep = |error: Error| _ = lock(&failed).get_or_insert(error);

@@ -25,7 +25,7 @@ impl Journal {
     /// only its owner can read it.
     ///
     /// # Errors
-    /// When the log cannot be written.
+    /// Fails when the log cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
         let told = |error| {
             Error::io("cannot write this log", path, error)

@@ -19,7 +19,7 @@ const LIST_MAX_BYTES: u64 = 256 << 20;
 /// input. Empty lines name nothing.
 ///
 /// # Errors
-/// When the list cannot be read, is too long, or is empty.
+/// Fails when the list cannot be read, is too long, or is empty.
 pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     let bytes = if list == Path::new("-") {
         read(io::stdin().lock(), Path::new("standard input"))?
@@ -48,7 +48,7 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
 /// As in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
 ///
 /// # Errors
-/// When the list cannot be read or a pattern is invalid.
+/// Fails when the list cannot be read or a pattern is invalid.
 pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
     let bytes = read_file(list)?;
     let mut patterns = Vec::new();

@@ -5,7 +5,7 @@ use std::fs;
 /// Reads `FROM:TO` for users.
 ///
 /// # Errors
-/// A line that says what is invalid.
+/// Fails with a line that says what is invalid.
 pub fn user_pair(text: &str) -> Result<(u32, u32), String> {
     pair(text, "user", "/etc/passwd")
 }
@@ -13,7 +13,7 @@ pub fn user_pair(text: &str) -> Result<(u32, u32), String> {
 /// Reads `FROM:TO` for groups.
 ///
 /// # Errors
-/// A line that says what is invalid.
+/// Fails with a line that says what is invalid.
 pub fn group_pair(text: &str) -> Result<(u32, u32), String> {
     pair(text, "group", "/etc/group")
 }

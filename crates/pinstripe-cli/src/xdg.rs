@@ -13,7 +13,7 @@ use pinstripe_base::id::StoreId;
 /// specification.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
+/// Fails with [`Kind::NotFound`] when there is neither `XDG_DATA_HOME` nor `HOME`.
 pub fn default_store() -> Result<PathBuf> {
     let data = xdg("XDG_DATA_HOME", ".local/share").ok_or_else(|| {
         Error::new(Kind::NotFound, "no store was named, and HOME is not set")
@@ -26,7 +26,7 @@ pub fn default_store() -> Result<PathBuf> {
 /// rebuilt.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
+/// Fails with [`Kind::NotFound`] when there is neither `XDG_CACHE_HOME` nor `HOME`.
 pub fn catalog(store: StoreId) -> Result<PathBuf> {
     let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
         Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
@@ -52,7 +52,7 @@ fn xdg(variable: &str, below_home: &str) -> Option<PathBuf> {
 /// to the XDG base directory specification.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
+/// Fails with [`Kind::NotFound`] when there is neither `XDG_STATE_HOME` nor `HOME`.
 pub fn state() -> Result<PathBuf> {
     let state = xdg("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
         Error::new(Kind::NotFound, "neither XDG_STATE_HOME nor HOME is set")
@@ -65,7 +65,7 @@ pub fn state() -> Result<PathBuf> {
 /// directory, for other users that of [`state`].
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn lasting() -> Result<PathBuf> {
     match absolute("XDG_STATE_HOME") {
         None if rustix::process::geteuid().is_root() => Ok(PathBuf::from("/var/lib/pinstripe")),
@@ -76,7 +76,7 @@ pub fn lasting() -> Result<PathBuf> {
 /// The directory for sockets: for root a system directory, for other users their own.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn runtime() -> Result<PathBuf> {
     match absolute("XDG_RUNTIME_DIR") {
         Some(runtime) => Ok(runtime.join("pinstripe")),

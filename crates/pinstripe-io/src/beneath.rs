@@ -34,7 +34,7 @@ const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 /// component, with `.` or `..`, or with a NUL byte.
 ///
 /// # Errors
-/// [`Kind::Refused`], naming the path and what is wrong with it.
+/// Fails with [`Kind::Refused`], naming the path and what is wrong with it.
 pub fn check_relative(path: &[u8]) -> Result<()> {
     let flaw = if path.is_empty() {
         "the path is empty"
@@ -62,8 +62,8 @@ pub fn check_relative(path: &[u8]) -> Result<()> {
 /// `mode` must be empty unless `flags` create a file.
 ///
 /// # Errors
-/// [`Kind::Refused`] for a path that [`check_relative`] refuses and for a symlink in the way;
-/// otherwise as reported by the system.
+/// Fails with [`Kind::Refused`] for a path that [`check_relative`] refuses and for a symlink in the
+/// way; otherwise with the errors of the system.
 pub fn open_beneath(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -79,7 +79,7 @@ pub fn open_beneath(
 /// it with the last component of the path.
 ///
 /// # Errors
-/// The errors of [`open_beneath`].
+/// Fails with the errors of [`open_beneath`].
 pub fn parent_beneath<'r, 'p>(
     root: BorrowedFd<'r>,
     path: &'p [u8],

@@ -84,7 +84,7 @@ impl CallThreads {
     /// Makes a call in a thread; the answer is what the call returns.
     ///
     /// # Errors
-    /// If no thread is idle and none can be started.
+    /// Fails if no thread is idle and none can be started.
     pub fn start<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
@@ -104,7 +104,7 @@ impl CallThreads {
     /// Makes a call in a thread; the call gives its answer before it ends.
     ///
     /// # Errors
-    /// The errors of [`start`](Self::start).
+    /// Fails with the errors of [`start`](Self::start).
     pub fn start_with_reply<T: Send + 'static>(
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,

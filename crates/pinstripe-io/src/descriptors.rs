@@ -49,7 +49,7 @@ pub fn register(keeper: &Arc<impl Keeper + 'static>) {
 /// waits for files in use.
 ///
 /// # Errors
-/// The errors of `open`; the lack of descriptors if it lasts.
+/// Fails with the errors of `open`; with the lack of descriptors if it lasts.
 pub fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match open() {
         Err(Errno::MFILE | Errno::NFILE) => wait(&mut open),

@@ -112,34 +112,36 @@ pub trait FileTree: Send + Sync + 'static {
     /// The entry with a given name in a directory.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when the directory has no such
-    /// name.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when the directory has
+    /// no such name.
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<Node>;
 
     /// The file that an inode number names.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when the file no longer exists.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when the file no longer
+    /// exists.
     fn node(&self, inode: u64) -> Result<Node>;
 
     /// Passes the entries of a directory, without "." and "..", from the offset `from` on: 0, or
     /// the offset that was passed with an entry.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a directory.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a
+    /// directory.
     fn list(&self, directory: u64, from: u64, take: TakeEntry<'_>) -> Result<()>;
 
     /// Appends the bytes of a file in `range` to `out`, up to the end of the file.
     ///
     /// # Errors
-    /// When any byte of the range cannot be read.
+    /// Fails when any byte of the range cannot be read.
     fn read(&self, inode: u64, range: Range<u64>, out: &mut Vec<u8>) -> Result<()>;
 
     /// Passes the bytes of a file in `range`, up to the end of the file, in one piece: directly
     /// from the tree's memory if they are contiguous there, else gathered in `buffer`.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read); in that case nothing was passed.
+    /// Fails with the errors of [`read`](Self::read); in that case nothing was passed.
     fn give(
         &self,
         inode: u64,
@@ -156,13 +158,15 @@ pub trait FileTree: Send + Sync + 'static {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a symbolic link.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) if the inode is not a
+    /// symbolic link.
     fn target(&self, inode: u64) -> Result<Vec<u8>>;
 
     /// Extended attributes: names and values.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+    /// inode.
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
     /// Whether no entry of the tree has an extended attribute of this name. The kernel then answers
@@ -175,13 +179,14 @@ pub trait FileTree: Send + Sync + 'static {
     /// Receives a hint from a program about how it will read a file.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an unknown hint.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an unknown hint.
     fn hint(&self, inode: u64, text: &[u8]) -> Result<()>;
 
     /// The ranges of a file that are data; all other ranges are holes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such inode.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when there is no such
+    /// inode.
     fn data(&self, inode: u64) -> Result<Vec<Range<u64>>>;
 
     /// The number of bytes and entries of the entire tree, as for statfs(2).
@@ -190,8 +195,8 @@ pub trait FileTree: Send + Sync + 'static {
     /// Called when a program opens a file.
     ///
     /// # Errors
-    /// [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when another file is at the path of
-    /// the inode now: the kernel then looks the path up again.
+    /// Fails with [`Kind::Changed`](pinstripe_base::error::Kind::Changed) when another file is at
+    /// the path of the inode now: the kernel then looks the path up again.
     fn open(&self, _inode: u64) -> Result<FileOpening> {
         Ok(FileOpening::Untold)
     }

@@ -26,7 +26,7 @@ impl LoadedLibrary {
     /// Loads the first library of this list that the system has; names of older releases come last.
     ///
     /// # Errors
-    /// The system's error for the last name.
+    /// Fails with the system's error for the last name.
     pub fn open(names: &[&CStr]) -> Result<Self, LoadFailure> {
         let mut failure = LoadFailure("not a name of a library".to_owned());
         for name in names {

@@ -111,7 +111,7 @@ impl MountIdentity {
     /// The mount of an open file.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn of_open(file: BorrowedFd<'_>) -> Result<Self, Errno> {
         let id = by_statx(file, b"", AtFlags::EMPTY_PATH).or_else(|| by_fdinfo(file));
         let stat = rustix::fs::fstat(file)?;
@@ -122,7 +122,7 @@ impl MountIdentity {
     /// mounted there. A symlink is not followed.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn of_name(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Self, Errno> {
         let Some(id) = by_statx(directory, name, AtFlags::empty()) else {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The path without symlinks, `.` and `..`.
 ///
 /// # Errors
-/// The errors of realpath(3), for example if the path does not exist.
+/// Fails with the errors of realpath(3), for example if the path does not exist.
 pub fn real(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
@@ -30,7 +30,7 @@ pub fn is_directory(path: &Path) -> bool {
 /// The metadata of an existing file.
 ///
 /// # Errors
-/// As stat(2) says.
+/// Fails with the errors of stat(2).
 pub fn metadata(path: &Path) -> io::Result<Metadata> {
     fs::metadata(path)
 }
@@ -38,7 +38,7 @@ pub fn metadata(path: &Path) -> io::Result<Metadata> {
 /// The metadata of an existing file; for a symlink, its own.
 ///
 /// # Errors
-/// As lstat(2) says.
+/// Fails with the errors of lstat(2).
 pub fn own_metadata(path: &Path) -> io::Result<Metadata> {
     fs::symlink_metadata(path)
 }
@@ -46,7 +46,7 @@ pub fn own_metadata(path: &Path) -> io::Result<Metadata> {
 /// Removes a name of a file.
 ///
 /// # Errors
-/// As unlink(2) says.
+/// Fails with the errors of unlink(2).
 pub fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }

@@ -210,7 +210,7 @@ pub fn side_by_side(most: usize, numbers: Range<usize>, task: &(dyn Fn(usize) + 
 /// items are processed, even after one has failed.
 ///
 /// # Errors
-/// The first error, in the order of the items.
+/// Fails with the first error, in the order of the items.
 pub fn each<T: Sync, R: Send>(
     threads: usize,
     items: &[T],

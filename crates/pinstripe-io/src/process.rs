@@ -51,9 +51,9 @@ pub struct ProgramOutput {
 /// Runs a program with `input` on its standard input.
 ///
 /// # Errors
-/// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) if the program does not exist,
-/// [`Kind::Io`](pinstripe_base::error::Kind::Io) if it cannot be started. A program that fails or
-/// is killed is not an error.
+/// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) if the program does not
+/// exist, [`Kind::Io`](pinstripe_base::error::Kind::Io) if it cannot be started. A program that
+/// fails or is killed is not an error.
 pub fn run(
     command: &mut Command,
     input: &[u8],

@@ -17,8 +17,8 @@ use crate::mounts::MountIdentity;
 /// Removes the file or directory at `path`; a directory is removed with its content.
 ///
 /// # Errors
-/// As reported by the system; `ResourceBusy` if something is mounted at the path or below. Entries
-/// that were reached before the error are already removed.
+/// Fails with the errors of the system; with `ResourceBusy` if something is mounted at the path or
+/// below. Entries that were reached before the error are already removed.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

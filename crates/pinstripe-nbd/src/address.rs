@@ -77,8 +77,8 @@ impl Listener {
     /// Listens at an address; removes a socket that a dead server left at the path.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path is not a
-    /// socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Busy`] when another process listens there; with [`Kind::Exists`] if the
+    /// path is not a socket; otherwise with the errors of the system.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();
         let failed = |error: io::Error| match error.kind() {

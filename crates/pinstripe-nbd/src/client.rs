@@ -45,7 +45,7 @@ struct ExportConnection<'a> {
 /// Serves one client until it disconnects or violates the protocol, or until the server ends.
 ///
 /// # Errors
-/// The client's violation of the protocol, or an error of its socket.
+/// Fails with the client's violation of the protocol, or an error of its socket.
 pub(super) fn serve(context: &ServerContext<'_>, socket: &OwnedFd) -> Result<()> {
     let settings = context.settings;
     let mut incoming = ReceiveBuffer::new(socket, &context.is_ending);

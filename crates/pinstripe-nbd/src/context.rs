@@ -23,7 +23,7 @@ impl<'a> ServerContext<'a> {
     /// The shared state of a server of these exports.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for two exports with the same name.
+    /// Fails with [`Kind::Usage`] for two exports with the same name.
     pub fn new(
         exports: &'a [Export],
         settings: &'a Settings,

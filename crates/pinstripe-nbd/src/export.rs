@@ -173,7 +173,7 @@ impl Export {
     /// The description of the export for clients, with its present length.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a name that is too long; the errors of the device.
+    /// Fails with [`Kind::Usage`] for a name that is too long; with the errors of the device.
     pub(super) fn info(&self) -> Result<ExportInfo> {
         if self.name.len().max(self.description.len()) > NAME_BYTES_MAX {
             let error = Error::new(Kind::Usage, "the name or description of an export is too long");
@@ -207,7 +207,8 @@ impl Export {
     /// Makes a range read as zeros in a faster way than by writing them.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when the device has no faster way; the errors of the device.
+    /// Fails with [`Kind::Unsupported`] when the device has no faster way; with the errors of the
+    /// device.
     pub(super) fn zero(&self, range: Range<u64>, space: Space) -> Result<()> {
         match &self.device {
             ExportTarget::Plain(device) => {

@@ -36,7 +36,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// From now on, all bytes must arrive within `time`.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(crate) fn set_deadline(&mut self, time: Duration) -> Result<()> {
         self.deadline = Some(clock::monotonic() + time);
         self.set_timeout(time)
@@ -46,7 +46,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// the middle of one.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(crate) fn set_stall_timeout(&mut self, time: Duration) -> Result<()> {
         self.deadline = None;
         self.set_timeout(time)
@@ -66,8 +66,8 @@ impl<'a> ReceiveBuffer<'a> {
     /// first of them.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] when the server ends after the first byte; [`Kind::Io`] when the
-    /// client disconnects in the middle; the errors of the system.
+    /// Fails with [`Kind::Interrupted`] when the server ends after the first byte; with
+    /// [`Kind::Io`] when the client disconnects in the middle; with the errors of the system.
     pub fn take<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
         while !self.holds(N) {
             let is_begun = self.end > self.start;
@@ -91,7 +91,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// Fills `into`, from this buffer first and then directly from the socket.
     ///
     /// # Errors
-    /// The errors of [`take`](Self::take).
+    /// Fails with the errors of [`take`](Self::take).
     pub fn fill(&mut self, into: &mut [u8]) -> Result<()> {
         let ready = into.len().min(self.end - self.start);
         into[..ready].copy_from_slice(&self.bytes[self.start..self.start + ready]);
@@ -109,7 +109,7 @@ impl<'a> ReceiveBuffer<'a> {
     /// Discards this many bytes from the client.
     ///
     /// # Errors
-    /// The errors of [`take`](Self::take).
+    /// Fails with the errors of [`take`](Self::take).
     pub fn skip(&mut self, mut bytes: u64) -> Result<()> {
         loop {
             let ready = bytes.min((self.end - self.start) as u64);

@@ -46,8 +46,9 @@ impl Server {
     /// Listens at each of these addresses.
     ///
     /// # Errors
-    /// [`Kind::Usage`] without an address; [`Kind::Busy`] when another process listens there;
-    /// [`Kind::Exists`] if a path is not a socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Usage`] without an address; with [`Kind::Busy`] when another process
+    /// listens there; with [`Kind::Exists`] if a path is not a socket; otherwise with the errors of
+    /// the system.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
             return Err(Error::new(Kind::Usage, "no address to listen at"));
@@ -66,8 +67,8 @@ impl Server {
     /// Errors of a device are reported to `monitor` as losses, those of clients as notes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for two exports with the same name; otherwise as reported by the system when
-    /// no client can be accepted any more.
+    /// Fails with [`Kind::Usage`] for two exports with the same name; otherwise with the errors of
+    /// the system when no client can be accepted any more.
     pub fn serve(
         &self,
         exports: &[Export],
@@ -135,8 +136,8 @@ impl Server {
 /// Serves the client at the other end of a stream socket until it disconnects.
 ///
 /// # Errors
-/// [`Kind::Usage`] for two exports with the same name; the client's violation of the protocol, or
-/// an error of its socket.
+/// Fails with [`Kind::Usage`] for two exports with the same name; with the client's violation of
+/// the protocol, or an error of its socket.
 pub fn serve_socket(
     socket: impl Into<OwnedFd>,
     exports: &[Export],

@@ -56,7 +56,7 @@ impl CallPool {
     /// Makes a call in another thread, and waits for its answer.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] if the call does not return by the deadline.
+    /// Fails with [`Kind::Unanswered`] if the call does not return by the deadline.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(CallReply<T>) + Send + 'static,
@@ -68,7 +68,7 @@ impl CallPool {
     /// Makes several calls in parallel, with one deadline for all.
     ///
     /// # Errors
-    /// For each call, the errors of [`call`](Self::call).
+    /// Fails for each call, the errors of [`call`](Self::call).
     pub(crate) fn call_all<T: Send + 'static, C: FnOnce(CallReply<T>) + Send + 'static>(
         &self,
         calls: impl IntoIterator<Item = C>,

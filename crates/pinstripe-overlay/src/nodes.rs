@@ -89,7 +89,7 @@ impl Nodes {
     /// The file or directory behind a number.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the number is unknown or forgotten.
+    /// Fails with [`Kind::NotFound`] if the number is unknown or forgotten.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<SourceNode>> {
         let known = self.0.lock();
         let found = known.get(&number).map(|known| Arc::clone(&known.node));

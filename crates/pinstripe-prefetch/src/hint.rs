@@ -18,7 +18,7 @@ use crate::planner::Hint;
 /// Parses a hint, and the offset from which it applies. A NUL byte ends the hint.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an unknown hint.
+/// Fails with [`Kind::Usage`] for an unknown hint.
 pub fn parse(text: &[u8]) -> Result<(Hint, u64)> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let wrong = |what: String| Error::new(Kind::Usage, what);

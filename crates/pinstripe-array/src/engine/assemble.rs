@@ -345,7 +345,8 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
 /// The placement of rows in the array of a superblock.
 ///
 /// # Errors
-/// The errors of [`ArrayGeometry::new`]; [`Kind::Corrupt`] for an array that grew beyond its end.
+/// Fails with the errors of [`ArrayGeometry::new`]; with [`Kind::Corrupt`] for an array that grew
+/// beyond its end.
 pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
     let level = Level::from_number(superblock.level.into())?;
     let layout = Layout::from_number(level, superblock.layout)?;
@@ -372,8 +373,8 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
 /// The superblock of a device: the newer of its two copies.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] if it is not a member, or both copies are damaged; [`Kind::Unsupported`] for a
-/// newer version; the errors of the device.
+/// Fails with [`Kind::Corrupt`] if it is not a member, or both copies are damaged; with
+/// [`Kind::Unsupported`] for a newer version; with the errors of the device.
 pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {
         let mut bytes = [0; SUPERBLOCK_BYTES];

@@ -39,7 +39,7 @@ impl ShardContent {
     /// Writes the content to a member, unless it is zeros and nothing was ever written there.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn put(&self, member: &ArrayMember, start: u64) -> Result<()> {
         let range = start..start + self.bytes.len() as u64;
         if self.is_written() {

@@ -44,7 +44,7 @@ pub struct CreateOptions {
 /// Creates an array of devices, one per slot, in this order. Their former content is lost.
 ///
 /// # Errors
-/// The errors of [`create_with`].
+/// Fails with the errors of [`create_with`].
 pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Result<Flusher> {
     create_with(create_options, devices.into_iter().map(Some).collect(), Vec::new())
 }
@@ -53,8 +53,8 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
 /// content is lost. The array uses as many bytes of each member as the shortest member has.
 ///
 /// # Errors
-/// The errors of [`ArrayGeometry::new`] and of the devices; [`Kind::Usage`] when one is too small,
-/// or more are missing than the array can do without.
+/// Fails with the errors of [`ArrayGeometry::new`] and of the devices; with [`Kind::Usage`] when
+/// one is too small, or more are missing than the array can do without.
 pub(crate) fn create_with(
     create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,
@@ -112,7 +112,8 @@ pub(crate) fn create_with(
 /// Checks whether [`create`] would accept this many members of this size, before they exist.
 ///
 /// # Errors
-/// The errors of [`ArrayGeometry::new`]; [`Kind::Usage`] when a member is too small.
+/// Fails with the errors of [`ArrayGeometry::new`]; with [`Kind::Usage`] when a member is too
+/// small.
 pub fn check_create(create_options: &CreateOptions, members: usize, bytes: u64) -> Result<()> {
     shaped(create_options, members, bytes).map(drop)
 }
@@ -135,7 +136,7 @@ fn shaped(
 /// large.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the device is too small; the errors of the device.
+/// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.
 pub(super) fn fresh(
     device: SharedDevice,
     common: &Superblock,
@@ -170,7 +171,7 @@ fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>
 /// Erases both superblocks of a device, which then is not a member any more.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub(crate) fn erase(device: &SharedDevice) -> Result<()> {
     device.write_at(PLACES[0], &[0; SUPERBLOCK_BYTES])?;
     device.write_at(PLACES[1], &[0; SUPERBLOCK_BYTES])?;
@@ -180,7 +181,7 @@ pub(crate) fn erase(device: &SharedDevice) -> Result<()> {
 /// The areas that a device gets as a member of an array; `None` if it is too small for that.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<Areas>> {
     let (len, areas) = (device.len()?, common.areas);
     match lay_out(len, areas.log_bytes, common.chunk_bytes.into()) {
@@ -194,7 +195,7 @@ pub(super) fn fits(device: &SharedDevice, common: &Superblock) -> Result<Option<
 /// Checks that a device is large enough to become a member of an array.
 ///
 /// # Errors
-/// [`Kind::Usage`] when the device is too small; the errors of the device.
+/// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.
 pub fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
     fits(device, superblock)?.map(drop).ok_or_else(|| too_small(device, superblock))
 }

@@ -70,8 +70,8 @@ impl Array {
     /// also missing.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when too few members would be left, or when the content of this member
-    /// cannot be rebuilt because a resync has not finished.
+    /// Fails with [`Kind::Refused`] when too few members would be left, or when the content of this
+    /// member cannot be rebuilt because a resync has not finished.
     pub(crate) fn check_failing(&self, slot: usize, absent: MemberSet) -> Result<()> {
         if absent.has(slot) {
             return Ok(());
@@ -92,7 +92,8 @@ impl Array {
     /// Refuses to remove a device that is in use.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for a member, and for a device that is being filled to replace a member.
+    /// Fails with [`Kind::Refused`] for a member, and for a device that is being filled to replace
+    /// a member.
     pub(crate) fn check_removal(role: DeviceRole) -> Result<()> {
         let what = match role {
             DeviceRole::Member(slot) => format!("the member of slot {slot} is in use"),
@@ -110,8 +111,8 @@ impl Flusher {
     /// the replace ends.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail); [`Kind::NotFound`] for no device of the array;
-    /// [`Kind::Usage`] for a spare.
+    /// Fails with the errors of [`fail`](Self::fail); with [`Kind::NotFound`] for no device of the
+    /// array; with [`Kind::Usage`] for a spare.
     pub fn fail_device(&mut self, is_it: IsDevice<'_>) -> Result<FailedAs> {
         match self.role(is_it)? {
             DeviceRole::Member(slot) => self.fail(slot).map(|()| FailedAs::Member),
@@ -124,8 +125,8 @@ impl Flusher {
     /// Forgets the path of a failed member, or removes a spare from the array.
     ///
     /// # Errors
-    /// The errors of [`Array::check_removal`]; [`Kind::NotFound`] for no device of the array; the
-    /// errors of the spare's device.
+    /// Fails with the errors of [`Array::check_removal`]; with [`Kind::NotFound`] for no device of
+    /// the array; with the errors of the spare's device.
     pub fn remove_device(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let role = self.role(is_it)?;
         Array::check_removal(role)?;
@@ -140,8 +141,8 @@ impl Flusher {
     /// Replaces the member on one device by another device.
     ///
     /// # Errors
-    /// The errors of [`replace`](Self::replace); [`Kind::NotFound`] if the array has no such
-    /// device; [`Kind::Usage`] if it is not a member.
+    /// Fails with the errors of [`replace`](Self::replace); with [`Kind::NotFound`] if the array
+    /// has no such device; with [`Kind::Usage`] if it is not a member.
     pub(crate) fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
         let role = self.role(is_it)?;
         match role.slot_in_use() {
@@ -160,7 +161,7 @@ impl DeviceRole {
     /// The slot of a member.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the device is not a member.
+    /// Fails with [`Kind::Usage`] if the device is not a member.
     pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),

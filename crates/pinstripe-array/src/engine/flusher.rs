@@ -54,8 +54,8 @@ impl Flusher {
     /// how many.
     ///
     /// # Errors
-    /// `Kind::TooManyLosses` when too many members failed.
-    /// Rows that were not written stay in the cache.
+    /// Fails with `Kind::TooManyLosses` when too many members failed. Rows that were not written
+    /// stay in the cache.
     pub fn flush(&mut self, before: Duration, most: usize) -> Result<usize> {
         self.flush_due(Due::FullOr(before), most)
     }
@@ -85,7 +85,7 @@ impl Flusher {
     /// Writes everything and makes it durable. Does not return while callers keep writing.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn sync(&mut self) -> Result<()> {
         self.sync_since(Duration::MAX)
     }
@@ -93,9 +93,9 @@ impl Flusher {
     /// Writes everything that callers wrote at `before` or earlier, and makes it durable.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush); `Kind::Corrupt`, once, when partly written blocks
-    /// could not be stored because their old bytes are lost. After `Kind::Corrupt`, all other
-    /// writes are durable.
+    /// Fails with the errors of [`flush`](Self::flush); with `Kind::Corrupt`, once, when partly
+    /// written blocks could not be stored because their old bytes are lost. After `Kind::Corrupt`,
+    /// all other writes are durable.
     pub fn sync_since(&mut self, before: Duration) -> Result<()> {
         self.rows.logs_data = self.logs_data();
         let flushed = self.flush_since(before);
@@ -134,7 +134,7 @@ impl Flusher {
     /// needed.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn checkpoint(&mut self) -> Result<()> {
         self.logged.checkpoint()
     }
@@ -142,7 +142,7 @@ impl Flusher {
     /// Stops the array cleanly: everything is written, and the log is empty.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn stop(mut self) -> Result<()> {
         self.close()
     }
@@ -151,7 +151,7 @@ impl Flusher {
     /// afterwards.
     ///
     /// # Errors
-    /// The errors of [`flush`](Self::flush).
+    /// Fails with the errors of [`flush`](Self::flush).
     pub fn close(&mut self) -> Result<()> {
         self.sync()?;
         self.logged.checkpoint()?;
@@ -168,7 +168,7 @@ impl Flusher {
     /// filling, scrubbing.
     ///
     /// # Errors
-    /// `Kind::TooManyLosses` when too many members failed.
+    /// Fails with `Kind::TooManyLosses` when too many members failed.
     pub fn step(&mut self, most_bytes: u64) -> Result<Step> {
         self.long.step(&mut self.logged, most_bytes)
     }
@@ -182,7 +182,7 @@ impl Flusher {
     /// Ends a scrub early. Returns the report of the scrub, if one was running; a fill continues.
     ///
     /// # Errors
-    /// The errors of [`step`](Self::step).
+    /// Fails with the errors of [`step`](Self::step).
     pub fn cancel_work(&mut self) -> Result<Option<WorkReport>> {
         self.long.cancel(&self.logged.array)
     }
@@ -190,8 +190,8 @@ impl Flusher {
     /// Begins to read and compare everything, and to repair it if `repair` is set.
     ///
     /// # Errors
-    /// `Kind::Busy` when a scrub is already running; `Kind::TooManyLosses` when too many members
-    /// failed.
+    /// Fails with `Kind::Busy` when a scrub is already running; with `Kind::TooManyLosses` when too
+    /// many members failed.
     pub fn scrub(&mut self, repair: bool) -> Result<()> {
         self.long.begin_scrub(&self.logged.array, repair)
     }
@@ -200,9 +200,9 @@ impl Flusher {
     /// when everything has moved; a mirror gets one more copy and no capacity.
     ///
     /// # Errors
-    /// `Kind::Refused` when members are absent, or there is no spare; `Kind::Busy` while other work
-    /// is running; `Kind::Unsupported` for layouts of level 10 other than near, and for a log that
-    /// is too short for a journal; the errors of the device.
+    /// Fails with `Kind::Refused` when members are absent, or there is no spare; with `Kind::Busy`
+    /// while other work is running; with `Kind::Unsupported` for layouts of level 10 other than
+    /// near, and for a log that is too short for a journal; with the errors of the device.
     pub fn grow(&mut self) -> Result<()> {
         self.long.begin_grow(&mut self.logged)
     }
@@ -211,8 +211,8 @@ impl Flusher {
     /// array cannot grow.
     ///
     /// # Errors
-    /// The errors of [`grow`](Self::grow) and of [`add`](Self::add); the device is not written to
-    /// if it is known beforehand that the array cannot grow.
+    /// Fails with the errors of [`grow`](Self::grow) and of [`add`](Self::add); the device is not
+    /// written to if it is known beforehand that the array cannot grow.
     pub fn grow_by(&mut self, device: SharedDevice) -> Result<()> {
         self.long.wider(&self.logged)?;
         self.check_unused(&device)?;

@@ -107,7 +107,7 @@ impl Array {
     /// then rebuild the blocks.
     ///
     /// # Errors
-    /// The errors of the member.
+    /// Fails with the errors of the member.
     pub(super) fn with_sums<T>(
         &self,
         slot: usize,
@@ -186,7 +186,7 @@ impl Array {
 /// Heals the blocks that were found.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when too many members failed.
+/// Fails with [`Kind::TooManyLosses`] when too many members failed.
 pub(super) fn heal(logged: &mut LoggedArray) -> Result<()> {
     let array = Arc::clone(&logged.array);
     let open = std::mem::take(&mut array.bad_blocks.lock().open);

@@ -58,7 +58,7 @@ impl Log {
     /// the slots of members that failed.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a record that is longer than half of the log.
+    /// Fails with [`Kind::Usage`] for a record that is longer than half of the log.
     pub fn append(
         &mut self,
         array: &Array,

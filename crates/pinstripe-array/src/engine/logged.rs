@@ -90,8 +90,8 @@ impl LoggedArray {
     /// Makes the members' tables as new as their data: the log up to here is not needed any more.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many members
-    /// failed.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many
+    /// members failed.
     pub fn checkpoint(&mut self) -> Result<()> {
         self.checkpoint_with(|_| {})
     }
@@ -99,7 +99,7 @@ impl LoggedArray {
     /// A checkpoint whose superblock carries a further change.
     ///
     /// # Errors
-    /// The errors of [`checkpoint`](Self::checkpoint).
+    /// Fails with the errors of [`checkpoint`](Self::checkpoint).
     pub(crate) fn checkpoint_with(&mut self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         // Data before tables, tables before the superblock: a checksum on disk never describes data
         // that is not, and the old records are only dropped when nothing needs them.

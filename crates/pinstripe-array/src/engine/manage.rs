@@ -40,7 +40,7 @@ impl Flusher {
     /// the requests instead. The superblock stores the granule.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
+    /// Fails with [`Kind::Usage`] for anything but a power of two from 4 KiB to 1 MiB.
     pub fn set_granule(&mut self, bytes: Option<u32>) -> Result<()> {
         let is_served = |bytes: u32| bytes.is_power_of_two() && GRANULES.contains(&bytes);
         if let Some(bytes) = bytes.filter(|bytes| !is_served(*bytes)) {
@@ -54,8 +54,8 @@ impl Flusher {
     /// Marks a member failed.
     ///
     /// # Errors
-    /// The errors of [`Array::check_failing`](super::Array::check_failing); [`Kind::Usage`] when
-    /// there is no such slot.
+    /// Fails with the errors of [`Array::check_failing`](super::Array::check_failing); with
+    /// [`Kind::Usage`] when there is no such slot.
     pub fn fail(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         let array = &self.logged.array;
@@ -67,7 +67,7 @@ impl Flusher {
     /// used any more. Returns the report.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the member of this slot is not being replaced;
+    /// Fails with [`Kind::Refused`] when the member of this slot is not being replaced; with
     /// [`Kind::TooManyLosses`] as for all that writes.
     pub(crate) fn end_replace(&mut self, slot: usize) -> Result<WorkReport> {
         self.check_slot(slot)?;
@@ -84,7 +84,8 @@ impl Flusher {
     /// date.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the member is present; [`Kind::Usage`] when there is no such slot.
+    /// Fails with [`Kind::Refused`] when the member is present; with [`Kind::Usage`] when there is
+    /// no such slot.
     pub fn remove(&mut self, slot: usize) -> Result<()> {
         self.check_slot(slot)?;
         if self.logged.array.member(slot).is_some() {
@@ -98,7 +99,7 @@ impl Flusher {
     /// Removes a spare.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such spare; the errors of the device.
+    /// Fails with [`Kind::NotFound`] when there is no such spare; with the errors of the device.
     pub(crate) fn remove_spare(&mut self, is_it: IsDevice<'_>) -> Result<()> {
         let spare = self.logged.array.members.take_spare(|spare| is_it(spare.path()));
         let spare = spare.ok_or_else(|| Error::new(Kind::NotFound, "no spare"))?;
@@ -111,9 +112,9 @@ impl Flusher {
     /// spare, its former content is lost.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is already a member;
-    /// [`Kind::Busy`] for a member that was away while another one is being filled; the errors of
-    /// the device.
+    /// Fails with [`Kind::Usage`] when the device is too small; with [`Kind::Exists`] when it is
+    /// already a member; with [`Kind::Busy`] for a member that was away while another one is being
+    /// filled; with the errors of the device.
     pub fn add(&mut self, device: SharedDevice) -> Result<AddedAs> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
@@ -152,7 +153,7 @@ impl Flusher {
     /// Adds a device as a spare. Its former content is lost.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when it is too small; the errors of the device.
+    /// Fails with [`Kind::Usage`] when it is too small; with the errors of the device.
     pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
         self.add_fresh(device).map(drop)
     }
@@ -173,9 +174,9 @@ impl Flusher {
     /// may be a spare; the former content of any other device is lost.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when the slot has no member; [`Kind::Busy`] while another member is being
-    /// filled; [`Kind::Usage`] when the device is too small; [`Kind::Exists`] when it is a member;
-    /// the errors of the device.
+    /// Fails with [`Kind::Refused`] when the slot has no member; with [`Kind::Busy`] while another
+    /// member is being filled; with [`Kind::Usage`] when the device is too small; with
+    /// [`Kind::Exists`] when it is a member; with the errors of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
         if self.long.is_filling() {

@@ -167,7 +167,7 @@ impl Members {
     /// that are absent now.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] when the array cannot do without them.
+    /// Fails with [`Kind::TooManyLosses`] when the array cannot do without them.
     pub fn publish(
         &self,
         change: impl FnOnce(&mut Superblock),
@@ -188,7 +188,7 @@ impl Members {
     /// copy: the caller then drops the replacement.
     ///
     /// # Errors
-    /// The errors of [`publish`](Self::publish).
+    /// Fails with the errors of [`publish`](Self::publish).
     pub fn succeed(
         &self,
         slot: usize,

@@ -20,7 +20,8 @@ impl Array {
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond the end; [`Kind::TooManyLosses`] where the bytes are lost.
+    /// Fails with [`Kind::Usage`] beyond the end; with [`Kind::TooManyLosses`] where the bytes are
+    /// lost.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
@@ -36,7 +37,7 @@ impl Array {
     /// Like [`read`](Self::read), where an executor reads the parts of a long request.
     ///
     /// # Errors
-    /// The first of the errors of [`read`](Self::read).
+    /// Fails with the first of the errors of [`read`](Self::read).
     pub fn read_by(&self, executor: &dyn Executor, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check(offset, buf.len(), Kind::Usage)?;
         let range = offset..offset + buf.len() as u64;
@@ -61,7 +62,7 @@ impl Array {
     /// changes.
     ///
     /// # Errors
-    /// [`Kind::Usage`] beyond the end.
+    /// Fails with [`Kind::Usage`] beyond the end.
     pub fn run(&self, range: Range<u64>) -> Result<(u64, bool)> {
         self.check(range.start, (range.end - range.start) as usize, Kind::Usage)?;
         self.by_shape(&range, |shape| {

@@ -56,7 +56,7 @@ impl Array {
     /// that the caller already knows to be bad or doubtful.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`] where they are lost.
+    /// Fails with [`Kind::TooManyLosses`] where they are lost.
     pub(super) fn recover(
         &self,
         map: &RowMap,
@@ -104,7 +104,7 @@ impl Array {
     /// Like [`recover`](Self::recover), unless `check` refuses a plan.
     ///
     /// # Errors
-    /// The errors of [`recover`](Self::recover); the errors of `check`.
+    /// Fails with the errors of [`recover`](Self::recover); with the errors of `check`.
     pub(super) fn recover_if(
         &self,
         map: &RowMap,

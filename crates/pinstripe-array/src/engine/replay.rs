@@ -109,7 +109,7 @@ type Writes = BTreeMap<(u64, u64), LoggedWrite>;
 /// consistent. Returns how many records there were.
 ///
 /// # Errors
-/// The errors of the members.
+/// Fails with the errors of the members.
 pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     let LoggedArray { array, log, .. } = &mut *logged;
     let members = array.members();

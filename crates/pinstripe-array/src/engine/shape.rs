@@ -31,7 +31,8 @@ impl Array {
     /// Runs a read by one shape in which all of `range` has a place.
     ///
     /// # Errors
-    /// The errors of `read`; [`Kind::TooManyLosses`] where the bytes were lost by a failed move.
+    /// Fails with the errors of `read`; with [`Kind::TooManyLosses`] where the bytes were lost by a
+    /// failed move.
     pub(super) fn by_shape<T>(
         &self,
         range: &Range<u64>,

@@ -11,8 +11,8 @@ impl Array {
     /// Marks a member as failed, durably on the other members.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when the array cannot do
-    /// without the member.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when the
+    /// array cannot do without the member.
     pub(super) fn fail(&self, slot: usize) -> Result<()> {
         if self.member(slot).is_none() {
             return Ok(());
@@ -23,7 +23,7 @@ impl Array {
     /// Changes the superblock, durably on all present members.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail).
+    /// Fails with the errors of [`fail`](Self::fail).
     pub(super) fn update_superblocks(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         self.members.publish(change, || self.survives_absent())
     }
@@ -36,7 +36,7 @@ impl Array {
     /// Drops a replacement that missed a write to the member it copies.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail).
+    /// Fails with the errors of [`fail`](Self::fail).
     pub(super) fn drop_failed_replacement(&self) -> Result<()> {
         let members = self.members();
         let failed = members.iter().flatten().find(|member| member.replacement().has_failed());
@@ -49,7 +49,7 @@ impl Array {
     /// Drops the replacement of a member, which keeps its slot.
     ///
     /// # Errors
-    /// The errors of [`fail`](Self::fail).
+    /// Fails with the errors of [`fail`](Self::fail).
     pub(super) fn drop_replacement(&self, member: &ArrayMember) -> Result<()> {
         member.replacement().set(None);
         self.update_superblocks(|superblock| {

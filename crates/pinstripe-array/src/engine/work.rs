@@ -93,8 +93,8 @@ impl LongWork {
     /// Resumes the work that the superblock records, after a resync if one is needed.
     ///
     /// # Errors
-    /// [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many members
-    /// failed.
+    /// Fails with [`Kind::TooManyLosses`](pinstripe_base::error::Kind::TooManyLosses) when too many
+    /// members failed.
     pub fn resume(&mut self, array: &Array, is_unsure: bool) -> Result<()> {
         let superblock = array.superblock();
         self.fill = Fill::resumed(array, &superblock);

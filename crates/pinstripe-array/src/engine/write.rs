@@ -37,7 +37,7 @@ impl Array {
     /// the statistics of all writes that wait after this one.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] beyond the end.
+    /// Fails with [`Kind::NoSpace`] beyond the end.
     pub fn write(&self, offset: u64, bytes: &[u8], now: Duration) -> Result<DirtyStats> {
         self.check(offset, bytes.len(), Kind::NoSpace)?;
         let range = offset..offset + bytes.len() as u64;

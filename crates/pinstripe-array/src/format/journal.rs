@@ -73,7 +73,7 @@ impl JournalPlace {
     /// Reads the checksums back from a head.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when the head is incomplete, or belongs to another place.
+    /// Fails with [`Kind::Corrupt`] when the head is incomplete, or belongs to another place.
     pub fn decode(&self, bytes: &[u8]) -> Result<Vec<Sum>> {
         let damaged = || Error::new(Kind::Corrupt, "the journal of the reshape is damaged");
         let sums = bytes.get(HEAD_BYTES..HEAD_BYTES + 4 * self.sums()).ok_or_else(damaged)?;

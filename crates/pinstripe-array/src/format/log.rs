@@ -186,8 +186,8 @@ impl RecordHeader {
     /// Reads the record with number `sequence` at `position`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if the record is missing or differs; [`Kind::Unsupported`] when a newer
-    /// version wrote it.
+    /// Fails with [`Kind::Corrupt`] if the record is missing or differs; with [`Kind::Unsupported`]
+    /// when a newer version wrote it.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);

@@ -196,8 +196,9 @@ impl MdSuperblock {
     /// place: [`MdPlace::decode`] compares that with the place of the bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] without a superblock, [`Kind::Unsupported`] for another version or
-    /// unknown features, [`Kind::Corrupt`] for a wrong checksum and for impossible fields.
+    /// Fails with [`Kind::NotFound`] without a superblock, [`Kind::Unsupported`] for another
+    /// version or unknown features, [`Kind::Corrupt`] for a wrong checksum and for impossible
+    /// fields.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {

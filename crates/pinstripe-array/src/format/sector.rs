@@ -67,7 +67,7 @@ impl SectorPlace {
     /// Reads a sector back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] when the sector is incomplete, or belongs to another place.
+    /// Fails with [`Kind::Corrupt`] when the sector is incomplete, or belongs to another place.
     pub fn decode<'a>(&self, bytes: &'a [u8; SECTOR_BYTES]) -> Result<&'a SectorContent> {
         let (content, check) = bytes.split_first_chunk().expect("a sector is longer");
         match *check == self.checksum(content).to_le_bytes() {

@@ -244,8 +244,8 @@ impl Superblock {
     /// Reads the bytes back.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if the bytes are not a superblock, or are damaged; [`Kind::Unsupported`]
-    /// for a newer version, or unknown features.
+    /// Fails with [`Kind::Corrupt`] if the bytes are not a superblock, or are damaged; with
+    /// [`Kind::Unsupported`] for a newer version, or unknown features.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         // Magic, checksum, version: this order tells a foreign block from a damaged one, and blames
         // a newer version only for a block that is undamaged.

@@ -149,8 +149,8 @@ impl Layout {
     /// The layout with this number (md's) at a level. Levels 0, 1 and 4 ignore the number.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a number that the level does not have, or that only sets of the
-    /// device mapper have (level 10 in sets of members).
+    /// Fails with [`Kind::Unsupported`] for a number that the level does not have, or that only
+    /// sets of the device mapper have (level 10 in sets of members).
     pub fn from_number(level: Level, number: u32) -> Result<Self> {
         let unknown = || {
             Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}")).advice(
@@ -190,7 +190,7 @@ impl Layout {
     /// `default`.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for a name of a layout that the level does not have.
+    /// Fails with [`Kind::Usage`] for a name of a layout that the level does not have.
     pub fn parse(level: Level, text: &str) -> Result<Self> {
         let bad = |expected: &str| {
             Error::new(Kind::Usage, format!("'{text}' is not a layout of {level}"))

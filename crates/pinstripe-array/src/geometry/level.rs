@@ -45,7 +45,7 @@ impl Level {
     /// The level with this number (md's).
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for linear (-1), multipath (-4) and every other number.
+    /// Fails with [`Kind::Unsupported`] for linear (-1), multipath (-4) and every other number.
     pub fn from_number(number: i32) -> Result<Self> {
         let found = LEVELS.iter().find(|(_, theirs, _)| *theirs == number);
         found.map(|(level, ..)| *level).ok_or_else(|| {

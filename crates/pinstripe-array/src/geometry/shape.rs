@@ -57,8 +57,8 @@ impl Shape {
     /// otherwise the same.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for copies in places where moving forward would overwrite content that
-    /// is not moved yet.
+    /// Fails with [`Kind::Unsupported`] for copies in places where moving forward would overwrite
+    /// content that is not moved yet.
     pub fn growing(before: ArrayGeometry, geometry: ArrayGeometry) -> Result<Self> {
         debug_assert_eq!(before.members() + 1, geometry.members());
         debug_assert_eq!(before.member_bytes(), geometry.member_bytes());

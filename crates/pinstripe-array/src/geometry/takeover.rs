@@ -30,8 +30,8 @@ impl ArrayGeometry {
     /// The geometry of this array under another level, and the change of the last slot.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the array already has this level; [`Kind::Unsupported`] where data would
-    /// have to move; the errors of [`ArrayGeometry::new`].
+    /// Fails with [`Kind::Usage`] if the array already has this level; with [`Kind::Unsupported`]
+    /// where data would have to move; with the errors of [`ArrayGeometry::new`].
     pub fn taken_over(&self, level: Level) -> Result<(ArrayGeometry, LastSlot)> {
         if level == self.level {
             return Err(Error::new(Kind::Usage, format!("the array has level {level} already")));

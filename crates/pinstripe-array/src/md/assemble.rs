@@ -55,11 +55,12 @@ const LEAVE_OUT: &str = "do not name this device, or let --force ignore it: 'pin
 /// Finds an md array on devices in any order.
 ///
 /// # Errors
-/// [`Kind::WrongMember`] for a device of another array and for two devices with the same member;
-/// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
-/// level 0 on members of unequal size; [`Kind::Refused`] for a set whose content could be wrong,
-/// unless forced, and for writing to a set that is not complete and clean; [`Kind::TooManyLosses`]
-/// when too few members are present; the errors of [`MdSuperblock::decode`] and of the devices.
+/// Fails with [`Kind::WrongMember`] for a device of another array and for two devices with the same
+/// member; with [`Kind::Unsupported`] for a set in the middle of a reshape, one that several
+/// machines share, and level 0 on members of unequal size; with [`Kind::Refused`] for a set whose
+/// content could be wrong, unless forced, and for writing to a set that is not complete and clean;
+/// with [`Kind::TooManyLosses`] when too few members are present; with the errors of
+/// [`MdSuperblock::decode`] and of the devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Result<MdAssembly> {
     let mut found = Vec::with_capacity(devices.len());
     let mut strangers = Vec::new();

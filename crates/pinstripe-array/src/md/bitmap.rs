@@ -15,7 +15,7 @@ const CLEARED_AT: usize = 32;
 /// in any other state is not changed; md then syncs everything.
 ///
 /// # Errors
-/// The errors of the device.
+/// Fails with the errors of the device.
 pub(super) fn date(
     device: &dyn Device,
     superblock: &MdSuperblock,

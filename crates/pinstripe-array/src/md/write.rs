@@ -135,7 +135,7 @@ impl MdArray {
     /// clean again. Without this call, and after a write that failed, the set stays dirty.
     ///
     /// # Errors
-    /// The errors of the members.
+    /// Fails with the errors of the members.
     pub fn finish(&self) -> Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
         self.sync()?;

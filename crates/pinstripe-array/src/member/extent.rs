@@ -12,7 +12,7 @@ impl ArrayMember {
     /// describe.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn room(&self) -> Result<u64> {
         let areas = &self.areas;
         let sums = (areas.data_at - areas.sums_at) / PAGE_BYTES as u64;

@@ -9,7 +9,7 @@ impl ArrayMember {
     /// Marks the member's data as never written from an offset on, which must be a block boundary.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub(crate) fn forget_from(&self, offset: u64) -> Result<()> {
         let first = offset / BLOCK_BYTES;
         let whole = first.div_ceil(PAGE_BLOCKS);

@@ -20,7 +20,7 @@ impl ArrayMember {
     /// Marks the regions of ranges of data as being written; durable when this returns.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub(crate) fn mark_dirty(&self, ranges: &[Range<u64>]) -> Result<()> {
         self.replacement().with(|replacement| replacement.mark_dirty(ranges));
         let is_new = {
@@ -102,7 +102,7 @@ impl ArrayMember {
     /// Accepts the content of doubtful blocks within a range as right.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn settle(&self, range: &Range<u64>) -> Result<()> {
         let doubtful: Vec<u64> = self.lock().doubts(range).collect();
         for block in doubtful {

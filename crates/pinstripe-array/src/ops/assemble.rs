@@ -13,7 +13,7 @@ use pinstripe_io::paths;
 /// Opens the devices that exist. A missing one is reported, and left out.
 ///
 /// # Errors
-/// The errors of [`devices::open`], except for devices that are missing.
+/// Fails with the errors of [`devices::open`], except for devices that are missing.
 pub(crate) fn open_all(
     paths: &[PathBuf],
     faults: &Plan,
@@ -72,9 +72,9 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
 /// left out, and parity that may be stale is trusted.
 ///
 /// # Errors
-/// The errors of [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than
-/// that of the name or of the other devices; [`Kind::TooManyLosses`] if too few devices are
-/// present; [`Kind::Busy`] if a device is in use.
+/// Fails with the errors of [`engine::assemble`]; with [`Kind::WrongMember`] for a device of
+/// another array than that of the name or of the other devices; with [`Kind::TooManyLosses`] if too
+/// few devices are present; with [`Kind::Busy`] if a device is in use.
 pub fn assemble(
     name: &str,
     paths: &[PathBuf],

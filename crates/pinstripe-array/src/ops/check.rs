@@ -24,8 +24,8 @@ impl ArrayController {
     /// Checks all devices that the changes name. Nothing is changed.
     ///
     /// # Errors
-    /// The errors that the changes would have, as far as devices show them; [`Kind::Usage`] for a
-    /// device that is added twice.
+    /// Fails with the errors that the changes would have, as far as devices show them; with
+    /// [`Kind::Usage`] for a device that is added twice.
     pub(super) fn check(&self, acts: &[ManageAction]) -> Result<()> {
         let mut ahead = EarlierActs::default();
         let mut absent = self.volume.array().absent();

@@ -68,7 +68,7 @@ impl ArrayController {
     /// A handler for an opened array; applies the array's settings from the register.
     ///
     /// # Errors
-    /// The errors of the register; fails also for invalid settings in it.
+    /// Fails with the errors of the register; fails also for invalid settings in it.
     pub fn new(
         name: &str,
         volume: Arc<Volume>,

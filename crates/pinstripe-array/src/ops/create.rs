@@ -59,8 +59,9 @@ pub struct Created {
 /// anything is written to any.
 ///
 /// # Errors
-/// [`Kind::Exists`] when the name is taken; [`Kind::Refused`] for a device that has known content;
-/// [`Kind::Busy`] for a device in use; [`Kind::Usage`] for options that the level does not allow.
+/// Fails with [`Kind::Exists`] when the name is taken; with [`Kind::Refused`] for a device that has
+/// known content; with [`Kind::Busy`] for a device in use; with [`Kind::Usage`] for options that
+/// the level does not allow.
 pub fn create(
     request: &CreateRequest,
     register: &Register,
@@ -131,7 +132,7 @@ pub fn create(
 /// Reads the size of a chunk in mdadm's form: a number without a unit counts KiB.
 ///
 /// # Errors
-/// [`Kind::Usage`] if the text is not a size.
+/// Fails with [`Kind::Usage`] if the text is not a size.
 pub fn chunk_bytes_of(text: &str) -> Result<u64> {
     let is_bare = text.bytes().all(|byte| byte.is_ascii_digit());
     let bytes = parse_size(text)?;
@@ -141,7 +142,7 @@ pub fn chunk_bytes_of(text: &str) -> Result<u64> {
 /// A policy by its name.
 ///
 /// # Errors
-/// [`Kind::Usage`] if the name is unknown.
+/// Fails with [`Kind::Usage`] if the name is unknown.
 pub fn consistency_of(name: &str) -> Result<Consistency> {
     let all = [Consistency::Log, Consistency::Bitmap, Consistency::None];
     all.into_iter().find(|it| consistency(*it) == name).ok_or_else(|| {

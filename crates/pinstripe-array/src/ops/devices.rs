@@ -25,7 +25,7 @@ pub fn identity(path: &Path) -> Result<(u64, u64)> {
 /// Refuses a device that is named twice.
 ///
 /// # Errors
-/// [`Kind::Usage`].
+/// Fails with [`Kind::Usage`].
 pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
     let mut seen: Vec<((u64, u64), &Path)> = Vec::new();
     for path in paths {
@@ -46,7 +46,7 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
 /// Opens a device exclusively, with the faults that are planned for the `number`th.
 ///
 /// # Errors
-/// [`Kind::Busy`] if the device is in use (the error names the user); the errors of
+/// Fails with [`Kind::Busy`] if the device is in use (the error names the user); with the errors of
 /// [`FileDevice::open`].
 pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
     refuse_held(path)?;
@@ -63,8 +63,8 @@ pub fn open(path: &Path, number: usize, faults: &Plan) -> Result<SharedDevice> {
 /// Opens a device whose content will be lost.
 ///
 /// # Errors
-/// The errors of [`open`]; [`Kind::Refused`] if the device has known content and `force` is not
-/// set.
+/// Fails with the errors of [`open`]; with [`Kind::Refused`] if the device has known content and
+/// `force` is not set.
 pub(crate) fn open_blank(
     path: &Path,
     number: usize,
@@ -79,7 +79,7 @@ pub(crate) fn open_blank(
 /// Refuses a device with known content, unless `force` allows its loss.
 ///
 /// # Errors
-/// [`Kind::Refused`] for known content; the errors of the device.
+/// Fails with [`Kind::Refused`] for known content; with the errors of the device.
 pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> {
     match signature(device)? {
         Some(found) if !force => {

@@ -32,9 +32,9 @@ pub enum FoundSuperblock {
 /// Reads the superblock of a device, which may be in use.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if the device has no superblock (the error says what it has instead);
-/// [`Kind::Corrupt`] and [`Kind::Unsupported`] for an unreadable superblock; the errors of the
-/// device.
+/// Fails with [`Kind::NotFound`] if the device has no superblock (the error says what it has
+/// instead); with [`Kind::Corrupt`] and [`Kind::Unsupported`] for an unreadable superblock; with
+/// the errors of the device.
 pub fn examine(path: &Path) -> Result<Examined> {
     let device = FileDevice::open(path, Access::Read, Policy::Buffered)?;
     let bytes = device.len()?;
@@ -45,7 +45,7 @@ pub fn examine(path: &Path) -> Result<Examined> {
 /// The superblock that is on a device.
 ///
 /// # Errors
-/// The errors of [`examine`].
+/// Fails with the errors of [`examine`].
 pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
     let ours = superblocks(device)?;
     let readable = ours.iter().flatten().count();

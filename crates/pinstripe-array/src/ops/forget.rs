@@ -16,7 +16,8 @@ pub struct Forgotten {
 /// Removes the entry of an array, even an unreadable one. The devices are not changed.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for an unknown name; [`Kind::Busy`] while a process serves the array.
+/// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::Busy`] while a process serves
+/// the array.
 pub fn forget(name: &str, register: &Register) -> Result<Forgotten> {
     super::register::check_name(name)?;
     if !register.has(name) {

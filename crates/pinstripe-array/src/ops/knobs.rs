@@ -51,7 +51,7 @@ impl Knob {
     /// Reads a knob.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown or read-only name, or an invalid value.
+    /// Fails with [`Kind::Usage`] for an unknown or read-only name, or an invalid value.
     pub fn parse(name: &str, value: &str) -> Result<Self> {
         let bad = |expected: &str| {
             Error::new(Kind::Usage, format!("{name} cannot be '{value}'")).expected(expected, value)
@@ -136,7 +136,7 @@ const READ_ONLY: [&str; 11] = [
 /// Checks that a name is that of a readable knob.
 ///
 /// # Errors
-/// [`Kind::Usage`].
+/// Fails with [`Kind::Usage`].
 pub fn check_name(name: &str) -> Result<()> {
     if READ_ONLY.contains(&name) || NAMES.split(", ").any(|known| known == name) {
         return Ok(());

@@ -20,7 +20,7 @@ impl MadeFiles {
     /// length is given.
     ///
     /// # Errors
-    /// The errors of the system; in that case the files created before are removed.
+    /// Fails with the errors of the system; in that case the files created before are removed.
     pub fn of<'a>(
         devices: impl IntoIterator<Item = &'a PathBuf>,
         bytes: Option<u64>,

@@ -17,7 +17,8 @@ impl ArrayController {
     /// what was done.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the array has no such device; the errors of the engine.
+    /// Fails with [`Kind::NotFound`] if the array has no such device; with the errors of the
+    /// engine.
     pub(super) fn manage(&self, act: &ManageAction) -> Result<String> {
         match act {
             ManageAction::Fail { device } => self.fail(device),
@@ -91,7 +92,8 @@ impl ArrayController {
     /// Begins to grow the array by one member. Returns a text for people about what was begun.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the number of members is not one more than now; the errors of the engine.
+    /// Fails with [`Kind::Usage`] if the number of members is not one more than now; with the
+    /// errors of the engine.
     pub(super) fn grow(
         &self,
         raid_devices: Option<usize>,
@@ -117,7 +119,7 @@ impl ArrayController {
     /// Changes the level. Returns a text for people about what was done.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if the word is not a level; the errors of the engine.
+    /// Fails with [`Kind::Usage`] if the word is not a level; with the errors of the engine.
     pub(super) fn change_level(
         &self,
         level: &str,
@@ -146,7 +148,7 @@ impl ArrayController {
     /// Makes the array use all space of its members. Returns a text for people about what was done.
     ///
     /// # Errors
-    /// The errors of the engine.
+    /// Fails with the errors of the engine.
     pub(super) fn grow_size(&self) -> Result<String> {
         let before = self.volume.array().capacity();
         self.volume.with(|it| it.grow_size())?;
@@ -157,8 +159,8 @@ impl ArrayController {
     /// Opens a device that will join the array: a blank one, or one of this array.
     ///
     /// # Errors
-    /// [`Kind::Exists`] for a member or a spare; the errors of [`devices::open`] and
-    /// [`devices::refuse_carrying`].
+    /// Fails with [`Kind::Exists`] for a member or a spare; with the errors of [`devices::open`]
+    /// and [`devices::refuse_carrying`].
     pub(super) fn open(&self, device: &Path, force: bool) -> Result<SharedDevice> {
         self.refuse_own(device)?;
         let opened =
@@ -186,7 +188,7 @@ impl ArrayController {
     /// Refuses a device that is not a failed member of this array.
     ///
     /// # Errors
-    /// [`Kind::Refused`].
+    /// Fails with [`Kind::Refused`].
     pub(super) fn refuse_stranger(&self, opened: &SharedDevice) -> Result<()> {
         match self.was_member(opened)? {
             true => Ok(()),
@@ -215,7 +217,8 @@ impl ArrayController {
     /// slot.
     ///
     /// # Errors
-    /// The errors of [`part`](Self::part); [`Kind::Usage`] if the device is not a member.
+    /// Fails with the errors of [`part`](Self::part); with [`Kind::Usage`] if the device is not a
+    /// member.
     pub(super) fn slot(&self, device: &Path) -> Result<usize> {
         let slot = self.part(device)?.map_or_else(|| Err(not_used()), DeviceRole::slot_in_use);
         slot.map_err(|error| error.at(device))
@@ -225,7 +228,7 @@ impl ArrayController {
     /// former path; returns `None` for a device that only the register knows.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the array has no such device.
+    /// Fails with [`Kind::NotFound`] if the array has no such device.
     pub(super) fn part(&self, device: &Path) -> Result<Option<DeviceRole>> {
         match self.role(device) {
             Some(role) => Ok(Some(role)),

@@ -32,7 +32,7 @@ pub struct MdController {
 /// only be read, and only if it was assembled by force.
 ///
 /// # Errors
-/// The errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
+/// Fails with the errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
 pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Result<MdController> {
     let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
     let write = write.then(|| clock::now().0 as u64);
@@ -52,7 +52,7 @@ fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
 /// Refuses an md array that could not be served; reports devices that would be left out.
 ///
 /// # Errors
-/// The errors of [`open`].
+/// Fails with the errors of [`open`].
 pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     let options = MdAssembleOptions { write: None, force: entry.force };
     let MdAssembly { array, left_out } = assemble(opened_to_read(entry)?, options)?;
@@ -64,7 +64,7 @@ pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
 /// The description of an md array from its devices, which are only read and may be in use.
 ///
 /// # Errors
-/// The errors of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
+/// Fails with the errors of [`assemble`]; with [`Kind::TooManyLosses`] if no device is present.
 pub fn look(entry: &Entry) -> Result<Detail> {
     let options = MdAssembleOptions { write: None, force: true };
     let found = assemble(opened_to_read(entry)?, options)?;
@@ -161,7 +161,7 @@ impl ControlHandler for MdController {
 /// devices are left out. Returns whether the array is an md array.
 ///
 /// # Errors
-/// The errors of [`check`].
+/// Fails with the errors of [`check`].
 pub fn assemble_md(
     name: &str,
     paths: &[PathBuf],

@@ -27,8 +27,8 @@ impl Reached {
     /// Sends a request to the array, in whichever process it is open.
     ///
     /// # Errors
-    /// The reason why the request failed; fails also when the process that serves the array does
-    /// not answer.
+    /// Fails with the reason why the request failed; fails also when the process that serves the
+    /// array does not answer.
     pub fn ask(&mut self, request: &Request) -> Result<Reply> {
         match self {
             Reached::Here(controller) => controller.answer(request),
@@ -42,7 +42,7 @@ impl Reached {
     /// The present state of the array.
     ///
     /// # Errors
-    /// The errors of [`ask`](Self::ask).
+    /// Fails with the errors of [`ask`](Self::ask).
     pub fn detail(&mut self) -> Result<Detail> {
         match self.ask(&Request::Detail)? {
             Reply::Detail(detail) => Ok(*detail),
@@ -59,7 +59,7 @@ impl Reached {
     /// a member that cannot write the last superblock has failed.
     ///
     /// # Errors
-    /// The reason why not everything was written.
+    /// Fails with the reason why not everything was written.
     pub fn close(self) -> Result<Option<Detail>> {
         match self {
             Reached::There(_) => Ok(None),
@@ -71,7 +71,7 @@ impl Reached {
 /// Sends a request.
 ///
 /// # Errors
-/// The errors of the connection.
+/// Fails with the errors of the connection.
 pub fn send(client: &mut Client, request: &Request) -> Result<()> {
     client.ask(&serde_json::to_string(request).expect("a request is plain text"))
 }
@@ -79,7 +79,7 @@ pub fn send(client: &mut Client, request: &Request) -> Result<()> {
 /// The next reply.
 ///
 /// # Errors
-/// The other process's failure; the errors of the connection.
+/// Fails with the other process's failure; with the errors of the connection.
 pub fn next(client: &mut Client) -> Result<Reply> {
     match serde_json::from_str(&client.line()?) {
         Ok(Reply::Failed(failure)) => Err(failure.into_error()),
@@ -105,7 +105,7 @@ const PEER: Peer = Peer {
 /// The process that serves an array, if one does.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for an unknown name.
+/// Fails with [`Kind::NotFound`] for an unknown name.
 pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
     register.read(name)?;
     Client::connect(&register.socket(name)?, PEER)
@@ -114,7 +114,7 @@ pub fn server(name: &str, register: &Register) -> Result<Option<Client>> {
 /// Connects to the process that serves an array, or opens the array in this process.
 ///
 /// # Errors
-/// The errors of [`assemble`].
+/// Fails with the errors of [`assemble`].
 pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) -> Result<Reached> {
     if let Some(client) = server(name, register)? {
         return Ok(Reached::There(client));
@@ -131,7 +131,7 @@ pub fn reach(name: &str, register: &Register, faults: &Plan, monitor: &Monitor) 
 /// Assembles an array in pinstripe's format from its registered devices, and starts it.
 ///
 /// # Errors
-/// The errors of [`assemble`] and [`Volume::start`].
+/// Fails with the errors of [`assemble`] and [`Volume::start`].
 pub fn start(
     name: &str,
     register: &Register,
@@ -147,7 +147,7 @@ pub fn start(
 /// The description of an array: from the process that serves it, or from its superblocks.
 ///
 /// # Errors
-/// Those of both.
+/// Fails with the errors of both.
 pub fn look(name: &str, register: &Register) -> Result<Detail> {
     match server(name, register)? {
         Some(client) => Reached::There(client).detail(),

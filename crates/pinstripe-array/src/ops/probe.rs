@@ -59,7 +59,7 @@ pub enum Verdict {
 /// Compares two devices, which are only read.
 ///
 /// # Errors
-/// The errors of the devices.
+/// Fails with the errors of the devices.
 pub fn probe(paths: [&Path; 2], effort: ProbeEffort, stop: &AtomicBool) -> Result<Probed> {
     let open = |path| FileDevice::open(path, Access::Read, Policy::Direct);
     let devices = [open(paths[0])?, open(paths[1])?];

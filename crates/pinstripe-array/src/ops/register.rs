@@ -70,7 +70,7 @@ impl Entry {
     /// The entry of an array on some devices. Their paths are made absolute.
     ///
     /// # Errors
-    /// When the current directory does not exist any more.
+    /// Fails when the current directory does not exist any more.
     pub fn new(name: &str, array: ArrayId, devices: &[PathBuf]) -> Result<Self> {
         let absolute = devices.iter().map(|it| absolute(it)).collect::<Result<_>>()?;
         Ok(Entry {
@@ -90,7 +90,7 @@ impl Entry {
 /// paths by id are symlinks, and must be kept.
 ///
 /// # Errors
-/// When the current directory does not exist any more.
+/// Fails when the current directory does not exist any more.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(|error| Error::io("cannot be made absolute", path, error))
 }
@@ -105,7 +105,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
 /// Checks that a name can be part of a path, a superblock and an export.
 ///
 /// # Errors
-/// [`Kind::Usage`].
+/// Fails with [`Kind::Usage`].
 pub fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let is_sound = !name.is_empty()
@@ -140,7 +140,7 @@ impl Register {
     /// Names of all arrays, in order.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Fails when the directory cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
         let entries = match fs::read_dir(&self.state) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -159,8 +159,8 @@ impl Register {
     /// The entry of an array.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] for an unknown name; [`Kind::Corrupt`] for a damaged entry,
-    /// [`Kind::Unsupported`] for one of a newer version.
+    /// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::Corrupt`] for a damaged
+    /// entry, [`Kind::Unsupported`] for one of a newer version.
     pub fn read(&self, name: &str) -> Result<Entry> {
         check_name(name)?;
         let path = self.file(name);
@@ -195,7 +195,7 @@ impl Register {
     /// Registers an array; replaces an earlier entry.
     ///
     /// # Errors
-    /// The errors of the system; [`Kind::Usage`] for a path that is not UTF-8.
+    /// Fails with the errors of the system; with [`Kind::Usage`] for a path that is not UTF-8.
     pub fn write(&self, entry: &Entry) -> Result<()> {
         let odd = entry.devices.iter().find(|it| it.to_str().is_none());
         if let Some(odd) = odd {
@@ -223,7 +223,7 @@ impl Register {
     /// Forgets an array; its members are not touched.
     ///
     /// # Errors
-    /// The errors of the system.
+    /// Fails with the errors of the system.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.file(name);
         match fs::remove_file(&path) {
@@ -237,7 +237,7 @@ impl Register {
     /// The path of the control socket of an array's server.
     ///
     /// # Errors
-    /// When the directory cannot be created; [`Kind::Usage`] for a bad name.
+    /// Fails when the directory cannot be created; with [`Kind::Usage`] for a bad name.
     pub fn socket(&self, name: &str) -> Result<PathBuf> {
         check_name(name)?;
         make_directory(&self.runtime)?;

@@ -44,7 +44,7 @@ impl ScannedArray {
     /// The name under which the array can be registered: for md, the name without the host.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when the superblock has no valid name.
+    /// Fails with [`Kind::Usage`] when the superblock has no valid name.
     pub fn register_name(&self) -> Result<&str> {
         let name = self.name.rsplit(':').next().unwrap_or_default();
         check_name(name).map(|()| name).map_err(|_| {
@@ -78,7 +78,7 @@ pub fn scan(paths: &[PathBuf]) -> Scan {
 /// The devices of all registered arrays, each once.
 ///
 /// # Errors
-/// When the register cannot be read; an unreadable entry is skipped.
+/// Fails when the register cannot be read; an unreadable entry is skipped.
 pub fn registered_devices(register: &Register) -> Result<Vec<PathBuf>> {
     let mut devices = Vec::new();
     for name in register.names()? {

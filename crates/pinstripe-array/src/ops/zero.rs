@@ -13,8 +13,8 @@ use pinstripe_io::fault::Plan;
 /// Overwrites the superblocks of a device durably and keeps its data; returns what the device was.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when the device has no superblock; [`Kind::Busy`] when the device is in use;
-/// `force` also allows to overwrite an unreadable superblock.
+/// Fails with [`Kind::NotFound`] when the device has no superblock; with [`Kind::Busy`] when the
+/// device is in use; `force` also allows to overwrite an unreadable superblock.
 pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperblock>> {
     let device = devices::open(path, 0, &Plan::default())?;
     let found = match find(&device) {

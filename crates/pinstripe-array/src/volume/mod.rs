@@ -56,7 +56,8 @@ impl Volume {
     /// Starts the flusher's thread.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible settings; [`Kind::Io`] if no thread can be started.
+    /// Fails with [`Kind::Usage`] for impossible settings; with [`Kind::Io`] if no thread can be
+    /// started.
     pub fn start(flusher: Flusher, settings: VolumeSettings) -> Result<Self> {
         settings.check()?;
         let name = flusher.array().superblock().name;
@@ -86,7 +87,7 @@ impl Volume {
     /// Changes settings while the array runs.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for impossible settings; in that case nothing is changed.
+    /// Fails with [`Kind::Usage`] for impossible settings; in that case nothing is changed.
     pub fn set(&self, change: impl FnOnce(&mut VolumeSettings)) -> Result<()> {
         let mut settings = self.settings();
         change(&mut settings);
@@ -119,7 +120,7 @@ impl Volume {
     /// Waits until nothing is dirty and no work is pending.
     ///
     /// # Errors
-    /// The reason why the array failed, or an error that it was stopped.
+    /// Fails with the reason why the array failed, or an error that it was stopped.
     pub fn wait_idle(&self) -> Result<()> {
         self.shared.state.wait_idle()
     }
@@ -127,8 +128,9 @@ impl Volume {
     /// Writes everything and closes the array cleanly. After this, every call except a read fails.
     ///
     /// # Errors
-    /// The reason why not everything was written; the array is then not closed cleanly, and the log
-    /// has all synced writes. [`Kind::Usage`] when it is called a second time.
+    /// Fails with the reason why not everything was written; the array is then not closed cleanly,
+    /// and the log has all synced writes. Fails with [`Kind::Usage`] when it is called a second
+    /// time.
     pub fn stop(&self) -> Result<()> {
         let thread = lock(&self.thread).take();
         let Some(thread) = thread else {

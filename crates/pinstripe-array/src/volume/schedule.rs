@@ -46,7 +46,7 @@ impl FlusherInputs {
     /// a notification.
     ///
     /// # Errors
-    /// The time to wait, if nothing is due.
+    /// Fails with the time to wait, if nothing is due.
     pub fn decide(&self, settings: &VolumeSettings) -> Result<FlusherTask, Option<Duration>> {
         let FlusherInputs { gathered, now, sync, work_at, has_worked } = *self;
         let is_work_due = work_at.is_some_and(|at| at <= now);

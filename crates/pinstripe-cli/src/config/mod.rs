@@ -107,7 +107,7 @@ impl Config {
     /// returns its path.
     ///
     /// # Errors
-    /// When the named file cannot be read, or when a file has an invalid key or value.
+    /// Fails when the named file cannot be read, or when a file has an invalid key or value.
     pub fn load(common: &Common) -> Result<(Config, Option<PathBuf>)> {
         let named = common.config.clone().or_else(|| xdg::set(VARIABLE).map(PathBuf::from));
         let is_named = named.is_some();
@@ -136,7 +136,7 @@ impl Config {
     /// Reads the text of a config file.
     ///
     /// # Errors
-    /// [`Kind::Usage`], with file and line, for an invalid key or value.
+    /// Fails with [`Kind::Usage`], with file and line, for an invalid key or value.
     pub fn parse(file: &Path, text: &str, home: Option<&Path>) -> Result<Config> {
         let source = Source { file, text, home };
         let parsed = toml::de::DeTable::parse(text).map_err(|error| {
@@ -183,7 +183,7 @@ impl Config {
     /// The store with this name.
     ///
     /// # Errors
-    /// [`Kind::NotFound`], with the most similar name.
+    /// Fails with [`Kind::NotFound`], with the most similar name.
     pub fn store(&self, name: &str) -> Result<&StoreEntry> {
         self.stores.get(name).ok_or_else(|| {
             Error::new(Kind::NotFound, format!("the config file names no store '{name}'"))
@@ -220,7 +220,7 @@ impl Config {
     /// The backup with this name.
     ///
     /// # Errors
-    /// [`Kind::NotFound`], with the most similar name.
+    /// Fails with [`Kind::NotFound`], with the most similar name.
     pub fn backup(&self, name: &str) -> Result<&BackupEntry> {
         let names: Vec<_> = self.backups.keys().map(String::as_str).collect();
         self.backups.get(name).ok_or_else(|| {

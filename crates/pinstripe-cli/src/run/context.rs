@@ -111,7 +111,7 @@ impl Run {
     /// The content of the config file; empty if there is none.
     ///
     /// # Errors
-    /// The errors of [`Config::load`].
+    /// Fails with the errors of [`Config::load`].
     pub fn config(&self) -> Result<&Config> {
         if let Some(config) = self.config.get() {
             return Ok(config);
@@ -124,7 +124,7 @@ impl Run {
     /// `preferred` is a name that takes precedence over all except the command line.
     ///
     /// # Errors
-    /// The errors of [`Config::load`] and [`place::named`].
+    /// Fails with the errors of [`Config::load`] and [`place::named`].
     pub fn named_store(&self, preferred: Option<&str>) -> Result<Option<StoreEntry>> {
         let named = place::named(&self.common, preferred, self.config()?, &self.known_stores())?;
         let one_form = |mut named: StoreEntry| {
@@ -152,7 +152,7 @@ impl Run {
     /// Sets the options of new members in buckets. Must be called before any member is opened.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if an option is given and none of the new members is in a bucket.
+    /// Fails with [`Kind::Usage`] if an option is given and none of the new members is in a bucket.
     #[cfg(feature = "s3")]
     pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
         if let Some(option) = new.given() {
@@ -231,7 +231,7 @@ impl Run {
     /// `wait`, else without limit or for the given time. Each repetition opens the store again.
     ///
     /// # Errors
-    /// The errors of `work`; [`Kind::Busy`] when the time has elapsed.
+    /// Fails with the errors of `work`; with [`Kind::Busy`] when the time has elapsed.
     pub fn wait_for(
         &self,
         wait: Option<Option<Time>>,
@@ -275,7 +275,7 @@ impl Run {
     /// again.
     ///
     /// # Errors
-    /// The errors of `work`.
+    /// Fails with the errors of `work`.
     pub fn without_silent(&self, work: impl Fn() -> Result<Ending>) -> Result<Ending> {
         loop {
             let before = self.patience().silent_places();

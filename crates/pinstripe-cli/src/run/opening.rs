@@ -24,8 +24,8 @@ impl Run {
     /// Opens the store that was named, or the default one.
     ///
     /// # Errors
-    /// The errors of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no
-    /// default.
+    /// Fails with the errors of [`Store::open`]; with [`Kind::NotFound`] when none was named and
+    /// there is no default.
     pub fn open_store(&self) -> Result<Store> {
         self.open(&self.places()?)
     }
@@ -33,7 +33,7 @@ impl Run {
     /// Opens the store at one of these places, and unlocks its secrets.
     ///
     /// # Errors
-    /// The errors of [`open`] and of [`unlock`].
+    /// Fails with the errors of [`open`] and of [`unlock`].
     pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
         let mut store = self.open_at(places)?;
         unlock(self, &mut store, None)?;
@@ -45,7 +45,7 @@ impl Run {
     /// stay locked, and a note says what the verb cannot do.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_keyless(&self, lack: &str) -> Result<Store> {
         let mut store = self.open_locked()?;
         unlock(self, &mut store, Some(lack))?;
@@ -56,7 +56,7 @@ impl Run {
     /// Opens the store without asking for a key.
     ///
     /// # Errors
-    /// The errors of [`open_store`](Self::open_store).
+    /// Fails with the errors of [`open_store`](Self::open_store).
     pub fn open_locked(&self) -> Result<Store> {
         self.open_at(&self.places()?)
     }
@@ -65,7 +65,7 @@ impl Run {
     /// they were sealed.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
         let mut store = self.open_locked()?;
         let used = unlock(self, &mut store, None)?;
@@ -120,9 +120,9 @@ struct FailedPlace {
 /// Opens the store that these places name.
 ///
 /// # Errors
-/// Of the errors of [`Store::open`], the most informative one; [`Kind::NotEncrypted`] for a plain
-/// store where an encrypted one is expected; [`Kind::WrongMember`] when the places are of different
-/// stores.
+/// Fails with the most informative of the errors of [`Store::open`]; with [`Kind::NotEncrypted`]
+/// for a plain store where an encrypted one is expected; with [`Kind::WrongMember`] when the places
+/// are of different stores.
 fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later `real_path`.
     let _ = run.patience();
@@ -218,7 +218,7 @@ fn another(store: &Store, expected: Option<&KnownStore>) -> Error {
 /// Opens the half of a divided store to which a directory belongs.
 ///
 /// # Errors
-/// The errors of [`Store::open_with`].
+/// Fails with the errors of [`Store::open_with`].
 pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
     Store::open_with(place, OpenOptions { half: true, ..options(run) })
 }

@@ -19,7 +19,7 @@ const VARIABLE: &str = "PINSTRIPE_STORE";
 /// config file), in the environment, or as the default in the config file.
 ///
 /// # Errors
-/// When the config file does not have the name that was given or preferred.
+/// Fails when the config file does not have the name that was given or preferred.
 pub fn named(
     common: &Common,
     preferred: Option<&str>,
@@ -106,7 +106,7 @@ fn resolved_one(given: &Path, config: &Config) -> Result<StoreEntry> {
 /// or was there.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no store was named and there is no default store.
+/// Fails with [`Kind::NotFound`] when no store was named and there is no default store.
 pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Result<Vec<PathBuf>> {
     if let Some(named) = named(common, None, config, memory)? {
         return Ok(named.members);

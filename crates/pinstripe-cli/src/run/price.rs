@@ -101,7 +101,7 @@ impl Run {
     /// it as facts of the summary.
     ///
     /// # Errors
-    /// The errors of the config file.
+    /// Fails with the errors of the config file.
     pub(super) fn cost_of_plan(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         let config = self.config()?;
         let takers: Vec<_> = store.takers().into_iter().flatten().collect();

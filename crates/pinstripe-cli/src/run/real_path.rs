@@ -18,7 +18,8 @@ pub fn set_patience(patience: &Patience) {
 /// Returns a path without symlinks, if its place answers in time.
 ///
 /// # Errors
-/// The errors of the system; [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered).
+/// Fails with the errors of the system; with
+/// [`Kind::Unanswered`](pinstripe_base::error::Kind::Unanswered).
 pub fn real_path(path: &Path) -> Result<PathBuf> {
     let own = path.to_path_buf();
     let look = move || {

@@ -99,7 +99,7 @@ impl Run {
     /// file, and returns it as facts of the summary.
     ///
     /// # Errors
-    /// The errors of the config file.
+    /// Fails with the errors of the config file.
     pub fn say_cost(&self, store: &Store, plan: &PackPlan) -> Result<Event> {
         #[cfg(feature = "s3")]
         return self.cost_of_plan(store, plan);
@@ -113,7 +113,7 @@ impl Run {
     /// The normal form of a place that a user named.
     ///
     /// # Errors
-    /// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an invalid remote place.
+    /// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for an invalid remote place.
     pub fn place(&self, place: &Path) -> Result<PathBuf> {
         if is_pool(place) {
             return Ok(place.to_path_buf());
@@ -129,7 +129,7 @@ impl Run {
     /// The normal form of each of these places.
     ///
     /// # Errors
-    /// The errors of [`place`](Self::place).
+    /// Fails with the errors of [`place`](Self::place).
     pub fn each_place(&self, places: &[PathBuf]) -> Result<Vec<PathBuf>> {
         places.iter().map(|place| self.place(place)).collect()
     }

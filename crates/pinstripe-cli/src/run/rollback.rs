@@ -26,7 +26,7 @@ pub struct Findings {
 /// Compares the store with what this host has seen of it, and remembers a store that is older.
 ///
 /// # Errors
-/// Those of reading the store's snapshots.
+/// Fails with the errors of reading the store's snapshots.
 pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     let known = run.known_stores().of(store.config.store).cloned();
     // A store that is shown as it was is older than what was seen of it since.
@@ -84,7 +84,7 @@ fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
 /// Reports a store that is older than seen before as a warning, for verbs that continue anyway.
 ///
 /// # Errors
-/// The errors of [`find`].
+/// Fails with the errors of [`find`].
 pub fn warn(run: &Run, store: &Store) -> Result<()> {
     let place =
         &store.member_slots.iter().find(|slot| slot.member.is_some()).map(|slot| &slot.place);
@@ -133,7 +133,7 @@ pub fn keep_made(run: &Run, store: &Store, made: &Snapshot) {
 /// Accepts the present state of the store as the one that this host has seen.
 ///
 /// # Errors
-/// The errors of reading the store's snapshots; [`Kind::Locked`] without the key.
+/// Fails with the errors of reading the store's snapshots; with [`Kind::Locked`] without the key.
 pub fn accept(run: &Run, store: &Store) -> Result<()> {
     store.keys()?;
     let newest = SeenSnapshot::newest(&snapshots::all(store, &Default::default())?);

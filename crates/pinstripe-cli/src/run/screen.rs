@@ -55,7 +55,7 @@ impl Screen {
     /// Prints a line of requested output, such as a row of a table or an entry.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn row(&self, line: &str) -> Result<()> {
         if self.json { Ok(()) } else { self.put(line.as_bytes()) }
     }
@@ -63,7 +63,7 @@ impl Screen {
     /// Writes content unchanged, for verbs whose standard output is only content.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn content(&self, bytes: &[u8]) -> Result<()> {
         let mut out = self.lock();
         if out.failure.is_none() {
@@ -78,7 +78,7 @@ impl Screen {
     /// Prints an event.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn event(&self, event: &Event) -> Result<()> {
         if !self.json {
             return Ok(());

@@ -27,8 +27,8 @@ pub const SHOWS_LESS: &str = "only information that needs no key is shown";
 /// that it cannot work without them.
 ///
 /// # Errors
-/// [`Kind::Locked`] when the secrets are needed and no password is given, [`Kind::WrongKey`] when
-/// no key fits.
+/// Fails with [`Kind::Locked`] when the secrets are needed and no password is given,
+/// [`Kind::WrongKey`] when no key fits.
 pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option<Credential>> {
     if store.config.encryption == Encryption::None {
         // A given key was judged when the store was opened.
@@ -43,7 +43,7 @@ pub fn unlock(run: &Run, store: &mut Store, lack: Option<&str>) -> Result<Option
 /// first half; the result is not remembered.
 ///
 /// # Errors
-/// [`Kind::WrongKey`] when that password or key file does not open the half.
+/// Fails with [`Kind::WrongKey`] when that password or key file does not open the half.
 pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>) -> Result<()> {
     match credential {
         Some(credential) if half.config.encryption != Encryption::None => {

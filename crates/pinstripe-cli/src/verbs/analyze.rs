@@ -48,7 +48,7 @@ impl AnalyzeArgs {
     /// Reads the tree and prints the table.
     ///
     /// # Errors
-    /// The errors of [`analyze::run`].
+    /// Fails with the errors of [`analyze::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let cores = run.common.threads.map_or_else(system::cores, |threads| threads as usize);
         let options = analyze::AnalyzeOptions {
@@ -123,7 +123,7 @@ const HEAD: [(&str, Side); 6] = [
 /// Prints the results of several methods side by side.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails when standard output cannot be written.
 pub fn show(run: &Run, methods: &[Method]) -> Result<()> {
     for (method, count) in methods {
         run.screen.event(&event(method, count))?;

@@ -152,7 +152,7 @@ impl BackupArgs {
     /// Runs the backup.
     ///
     /// # Errors
-    /// The errors of [`backup::run`], and of opening or creating the store.
+    /// Fails with the errors of [`backup::run`], and of opening or creating the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(name) = &self.stdin {
             return self.stream(run, name);

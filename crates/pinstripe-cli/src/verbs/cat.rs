@@ -55,7 +55,7 @@ impl CatArgs {
     /// Writes the files.
     ///
     /// # Errors
-    /// The errors of [`cat::run`], and of standard output.
+    /// Fails with the errors of [`cat::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(range) = self.range {
             return self.split(run, range);

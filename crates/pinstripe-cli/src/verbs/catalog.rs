@@ -56,7 +56,7 @@ impl CatalogFile {
     /// The catalog of a store.
     ///
     /// # Errors
-    /// When no catalog was named and there is no home directory.
+    /// Fails when no catalog was named and there is no home directory.
     pub fn of(&self, run: &Run, store: &Store) -> Result<PathBuf> {
         catalog_file(self.catalog.as_deref(), run, store)
     }
@@ -67,7 +67,7 @@ impl CatalogFile {
 /// the usual one.
 ///
 /// # Errors
-/// When no catalog was named and there is no home directory.
+/// Fails when no catalog was named and there is no home directory.
 pub fn catalog_file(named: Option<&Path>, run: &Run, store: &Store) -> Result<PathBuf> {
     match named {
         Some(named) => Ok(named.to_path_buf()),
@@ -89,7 +89,7 @@ impl CatalogArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`catalog::rebuild`] and [`catalog::status`].
+    /// Fails with the errors of [`catalog::rebuild`] and [`catalog::status`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -50,7 +50,7 @@ impl CheckArgs {
     /// Runs the check.
     ///
     /// # Errors
-    /// The errors of [`check::run`].
+    /// Fails with the errors of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless(CHECKS_SKIPPED)?;
         self.compare(run, &store)?;

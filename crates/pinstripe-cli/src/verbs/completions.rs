@@ -25,7 +25,7 @@ impl CompletionsArgs {
     /// Prints the script.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn run(&self, run: &Run, mut command: Command) -> Result<Ending> {
         refuse_option(run.common.json, "--json", "a script is printed as it is")?;
         let mut script = Vec::new();

@@ -44,7 +44,7 @@ impl DiffArgs {
     /// Prints the differences.
     ///
     /// # Errors
-    /// The errors of [`diff::run`], and of standard output.
+    /// Fails with the errors of [`diff::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -53,7 +53,7 @@ impl DumpArgs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// The errors of [`dump::run`], and of standard output.
+    /// Fails with the errors of [`dump::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "standard output carries the archive: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;

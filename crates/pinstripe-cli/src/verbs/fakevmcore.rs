@@ -71,7 +71,7 @@ impl FakevmcoreArgs {
     /// Serves the file until it is unmounted.
     ///
     /// # Errors
-    /// The errors of [`Fake::new`], [`DeviceMount::new`] and [`DeviceMount::serve`].
+    /// Fails with the errors of [`Fake::new`], [`DeviceMount::new`] and [`DeviceMount::serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let spec = FakeSpec {
             bytes: self.size.0,

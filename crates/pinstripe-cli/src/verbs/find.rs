@@ -96,7 +96,7 @@ impl FindArgs {
     /// Searches.
     ///
     /// # Errors
-    /// The errors of [`find::run`], and of standard output.
+    /// Fails with the errors of [`find::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let glob = Glob::new(self.pattern.as_bytes())?;
         let store = run.open_store()?;

@@ -62,7 +62,7 @@ impl ForgetArgs {
     /// Applies the rules, shows the result, and marks the snapshots.
     ///
     /// # Errors
-    /// The errors of [`forget::run`].
+    /// Fails with the errors of [`forget::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         if self.dry_run {

@@ -80,7 +80,7 @@ impl GcArgs {
     /// Deletes unneeded data, or ends a session.
     ///
     /// # Errors
-    /// The errors of [`gc::run`] and [`gc::fence`].
+    /// Fails with the errors of [`gc::run`] and [`gc::fence`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         if self.dry_run {

@@ -38,7 +38,7 @@ impl HistoryArgs {
     /// Prints the versions.
     ///
     /// # Errors
-    /// The errors of [`history::run`], and of standard output.
+    /// Fails with the errors of [`history::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -107,7 +107,7 @@ impl InitArgs {
     /// Makes the store.
     ///
     /// # Errors
-    /// The errors of [`init::run`].
+    /// Fails with the errors of [`init::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "name the directories of the new store with --member";
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;

@@ -65,7 +65,7 @@ impl JoinArgs {
     /// Joins.
     ///
     /// # Errors
-    /// The errors of [`join()`].
+    /// Fails with the errors of [`join()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());

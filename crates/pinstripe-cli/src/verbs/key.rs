@@ -97,7 +97,8 @@ pub fn kdf_memory(text: &str) -> Result<Size, String> {
 /// The costs of a password with this amount of memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little memory.
+/// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little
+/// memory.
 pub fn costs(memory: Size) -> Result<KdfCosts> {
     let memory_kib = u32::try_from(memory.0 / KIB).unwrap_or(u32::MAX);
     let lanes = KdfCosts::DEFAULT.lanes.min((memory_kib / 8).max(1));
@@ -107,7 +108,7 @@ pub fn costs(memory: Size) -> Result<KdfCosts> {
 /// A new slot, with a default label unless one is given.
 ///
 /// # Errors
-/// The errors of [`costs`].
+/// Fails with the errors of [`costs`].
 pub fn new_slot(credential: Credential, label: Option<&str>, memory: Size) -> Result<NewSlot> {
     let usual = match credential {
         Credential::Password(_) => "password",
@@ -133,7 +134,7 @@ impl KeyArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`key`], and of opening the store.
+    /// Fails with the errors of [`key`], and of opening the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             KeyVerb::List => list(run),

@@ -41,7 +41,7 @@ impl LsArgs {
     /// Prints the entries.
     ///
     /// # Errors
-    /// The errors of [`ls::run`], and of standard output.
+    /// Fails with the errors of [`ls::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.snapshot)?;
         if !path.is_empty() && self.path.is_some() {

@@ -121,7 +121,7 @@ impl MemberArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`member`].
+    /// Fails with the errors of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         #[cfg(feature = "s3")]
         if let MemberVerb::Add { place, new_buckets, .. }

@@ -35,7 +35,7 @@ impl MembersArgs {
     /// Prints the list.
     ///
     /// # Errors
-    /// The errors of [`members::run`].
+    /// Fails with the errors of [`members::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless(SHOWS_LESS)?;
         let states = members::run(&store)?;

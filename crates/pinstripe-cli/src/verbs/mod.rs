@@ -174,7 +174,7 @@ impl Verb {
     /// Runs the verb. `command` builds the entire command line, for verbs that print it.
     ///
     /// # Errors
-    /// The errors of the verb.
+    /// Fails with the errors of the verb.
     pub fn run(&self, run: &Run, command: fn() -> clap::Command) -> Result<Ending> {
         #[cfg(feature = "s3")]
         {

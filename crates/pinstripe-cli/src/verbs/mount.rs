@@ -82,7 +82,7 @@ impl MountArgs {
     /// Serves the snapshots until they are unmounted.
     ///
     /// # Errors
-    /// Those of opening the store, and of mounting it.
+    /// Fails with the errors of opening the store, and of mounting it.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(MountCommand::Status(status)) = &self.command {
             return status.run(run, "mount");

@@ -117,7 +117,7 @@ impl OverlayArgs {
     /// Serves the source until the overlay is unmounted.
     ///
     /// # Errors
-    /// Those of opening the source, and of mounting.
+    /// Fails with the errors of opening the source, and of mounting.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(OverlayCommand::Status(status)) = &self.command {
             return status.run(run, "overlay");

@@ -64,7 +64,7 @@ impl PlayArgs {
     /// Plays.
     ///
     /// # Errors
-    /// The errors of [`play`].
+    /// Fails with the errors of [`play`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let is_content = self.to == "pcm:-";
@@ -135,7 +135,8 @@ pub(super) fn facts(outcome: &PlayOutcome) -> Value {
 /// The sink that a user named.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an unknown sink; the errors of the system for standard output.
+/// Fails with [`Kind::Usage`] for an unknown sink; with the errors of the system for standard
+/// output.
 pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
     let wrong = || {
         Error::new(Kind::Usage, format!("'{to}' is not a playback target"))

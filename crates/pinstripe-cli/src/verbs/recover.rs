@@ -40,7 +40,7 @@ impl RecoverArgs {
     /// Recovers.
     ///
     /// # Errors
-    /// The errors of [`recover`].
+    /// Fails with the errors of [`recover`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let outcome = recover(&self.take, &run.monitor)?;

@@ -73,7 +73,7 @@ impl ScrubArgs {
     /// Runs a scrub, or shows the state of the last one.
     ///
     /// # Errors
-    /// The errors of [`scrub::run`]; fails also if the log cannot be written.
+    /// Fails with the errors of [`scrub::run`]; fails also if the log cannot be written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let budget = self.budget.iter().try_fold(Budget::default(), |all, one| all.and(*one))?;
         let lack = if self.status { SHOWS_LESS } else { CHECKS_SKIPPED };

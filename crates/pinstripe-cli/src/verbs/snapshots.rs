@@ -36,7 +36,7 @@ impl SnapshotsArgs {
     /// Prints the list.
     ///
     /// # Errors
-    /// The errors of [`snapshots::run`].
+    /// Fails with the errors of [`snapshots::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -128,7 +128,7 @@ impl SplitArgs {
     /// Splits.
     ///
     /// # Errors
-    /// The errors of [`split()`].
+    /// Fails with the errors of [`split()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
         let faults = run.common.device_faults()?;

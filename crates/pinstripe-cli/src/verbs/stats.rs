@@ -53,7 +53,7 @@ impl StatsArgs {
     /// Prints the tables.
     ///
     /// # Errors
-    /// The errors of [`stats::run`].
+    /// Fails with the errors of [`stats::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -25,7 +25,7 @@ impl UndeleteArgs {
     /// Removes the marks that forgot the snapshots.
     ///
     /// # Errors
-    /// The errors of [`forget::undelete`].
+    /// Fails with the errors of [`forget::undelete`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         let mut back = 0;

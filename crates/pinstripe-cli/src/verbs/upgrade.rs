@@ -32,7 +32,7 @@ impl UpgradeArgs {
     /// Upgrades the store.
     ///
     /// # Errors
-    /// The errors of [`upgrade::run`].
+    /// Fails with the errors of [`upgrade::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut store = run.open_store()?;
         let direction = if self.back { Direction::Back } else { Direction::Forward };

@@ -37,7 +37,7 @@ impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors
-    /// The errors of [`verify_outputs`].
+    /// Fails with the errors of [`verify_outputs`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         if let [take] = &self.outputs[..]

@@ -31,7 +31,7 @@ impl Client {
     /// no socket or a dead process left it.
     ///
     /// # Errors
-    /// As reported by the system, for example for the socket of another user.
+    /// Fails with the errors of the system, for example for the socket of another user.
     pub fn connect(place: &Path, peer: Peer) -> Result<Option<Self>> {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         match UnixStream::connect(place) {
@@ -48,7 +48,7 @@ impl Client {
     /// limit.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         let stream = self.reader.get_ref();
         let set = stream.set_read_timeout(Some(timeout));
@@ -59,7 +59,7 @@ impl Client {
     /// Asks.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn ask(&mut self, line: &str) -> Result<()> {
         write_line(self.reader.get_ref(), line).map_err(|error| self.lost(error))
     }
@@ -67,8 +67,8 @@ impl Client {
     /// Reads the next line of the answer.
     ///
     /// # Errors
-    /// [`Kind::Io`] when the process ended or closed the connection; an error of kind
-    /// [`Peer::silence`] after the timeout.
+    /// Fails with [`Kind::Io`] when the process ended or closed the connection; with an error of
+    /// kind [`Peer::silence`] after the timeout.
     pub fn line(&mut self) -> Result<String> {
         match read_line(&mut self.reader) {
             Ok(Some(line)) => Ok(line),

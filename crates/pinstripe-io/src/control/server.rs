@@ -45,7 +45,7 @@ impl Lines<'_> {
     /// Sends a line.
     ///
     /// # Errors
-    /// When the client has disconnected.
+    /// Fails when the client has disconnected.
     pub fn send(&self, line: &str) -> Result<()> {
         write_line(self.stream, line).map_err(|error| disconnected(&error))
     }
@@ -67,8 +67,8 @@ impl Control {
     /// Listens at a path; removes a socket that a dead process left there.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path exists and
-    /// is not a socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Busy`] when another process listens there; with [`Kind::Exists`] if the
+    /// path exists and is not a socket; otherwise with the errors of the system.
     pub fn bind(place: &Path) -> Result<Self> {
         remove_stale_socket(place)?;
         let told = |error| Error::io("cannot listen", place, error);
@@ -81,7 +81,7 @@ impl Control {
     /// Answers requests until `stop` is set. A thread for each client calls `answer`.
     ///
     /// # Errors
-    /// When no client can be accepted any more.
+    /// Fails when no client can be accepted any more.
     pub fn serve(
         &self,
         stop: &Stop,

@@ -55,7 +55,7 @@ impl AlignedBuf {
     /// Sets the length to `len` bytes; added bytes have the former content of the memory.
     ///
     /// # Panics
-    /// Beyond the capacity.
+    /// Panics beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity(), "a length of {len} beyond {}", self.capacity());
         self.len = len;
@@ -64,7 +64,7 @@ impl AlignedBuf {
     /// Adds bytes at the end.
     ///
     /// # Panics
-    /// When there is not enough [`room`](Self::room).
+    /// Panics when there is not enough [`room`](Self::room).
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         let start = self.len;
         self.set_len(start + bytes.len());
@@ -74,7 +74,7 @@ impl AlignedBuf {
     /// Cuts the buffer to `len` bytes, or extends it with zeros.
     ///
     /// # Panics
-    /// Beyond the capacity.
+    /// Panics beyond the capacity.
     pub fn resize(&mut self, len: usize) {
         let kept = self.len.min(len);
         self.set_len(len);

@@ -77,9 +77,9 @@ impl FileDevice {
     /// Opens a file or block device. The name of a created file is durable on return.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] or [`Kind::Exists`], depending on `access`; [`Kind::Usage`] when the path
-    /// is something else, such as a directory; [`Kind::Busy`] for a disk in use; otherwise as
-    /// reported by the system.
+    /// Fails with [`Kind::NotFound`] or [`Kind::Exists`], depending on `access`; with
+    /// [`Kind::Usage`] when the path is something else, such as a directory; with [`Kind::Busy`]
+    /// for a disk in use; otherwise with the errors of the system.
     pub fn open(path: impl AsRef<Path>, access: Access, policy: Policy) -> Result<Self> {
         let path = path.as_ref();
         let before = look(path)?;
@@ -119,7 +119,8 @@ impl FileDevice {
     /// cache.
     ///
     /// # Errors
-    /// [`Kind::Changed`] when another file has the name now; otherwise as reported by the system.
+    /// Fails with [`Kind::Changed`] when another file has the name now; otherwise with the errors
+    /// of the system.
     pub fn with_direct_long_writes(mut self) -> Result<Self> {
         if self.is_sink || self.policy.is_direct() {
             return Ok(self);

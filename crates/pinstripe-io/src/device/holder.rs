@@ -61,7 +61,7 @@ impl Holder {
 /// Returns what uses a device, as far as the kernel's tables show it.
 ///
 /// # Errors
-/// When the device cannot be examined. Tables that cannot be read count as empty.
+/// Fails when the device cannot be examined. Tables that cannot be read count as empty.
 pub fn holder(path: &Path) -> Result<Option<Holder>> {
     Ok(MountTables::of_system().holder(Whose::of(path)?))
 }
@@ -69,7 +69,7 @@ pub fn holder(path: &Path) -> Result<Option<Holder>> {
 /// Returns what uses the device below a loop device, except for the loop device itself.
 ///
 /// # Errors
-/// The errors of [`holder`].
+/// Fails with the errors of [`holder`].
 pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> {
     let tables = MountTables { besides: Some(loop_device.to_owned()), ..MountTables::of_system() };
     Ok(tables.holder(Whose::of(path)?))
@@ -78,7 +78,7 @@ pub fn holder_besides(path: &Path, loop_device: &str) -> Result<Option<Holder>> 
 /// Refuses a device that is in use.
 ///
 /// # Errors
-/// [`Kind::Busy`], with the user of the device; otherwise the errors of [`holder`].
+/// Fails with [`Kind::Busy`], with the user of the device; otherwise with the errors of [`holder`].
 pub fn refuse_held(path: &Path) -> Result<()> {
     match holder(path)? {
         None => Ok(()),
@@ -94,8 +94,8 @@ impl FileDevice {
     /// all of pinstripe's do. The lock lasts until the device is closed, however the process ends.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process has locked the device; otherwise as reported by the
-    /// system.
+    /// Fails with [`Kind::Busy`] when another process has locked the device; otherwise with the
+    /// errors of the system.
     pub fn lock(&self) -> Result<()> {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(()),

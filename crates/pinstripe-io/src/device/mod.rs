@@ -69,15 +69,16 @@ pub trait Device: Send + Sync {
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; otherwise as reported by the system. After an error, the
-    /// content of `buf` is unspecified.
+    /// Fails with [`Kind::Corrupt`] beyond the end; otherwise with the errors of the system. After
+    /// an error, the content of `buf` is unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Writes all of `bytes` at `offset`; a device that can grow does, with zeros in the gap.
     ///
     /// # Errors
-    /// [`Kind::NoSpace`] beyond the end of a device that cannot grow, and on a full disk; otherwise
-    /// as reported by the system. After an error, any part of `bytes` may have been written.
+    /// Fails with [`Kind::NoSpace`] beyond the end of a device that cannot grow, and on a full
+    /// disk; otherwise with the errors of the system. After an error, any part of `bytes` may have
+    /// been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Writes consecutive parts from `offset` on, with the same result as
@@ -85,33 +86,34 @@ pub trait Device: Send + Sync {
     /// write them in another way.
     ///
     /// # Errors
-    /// The errors of [`write_at`](Self::write_at).
+    /// Fails with the errors of [`write_at`](Self::write_at).
     fn write_long_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
 
     /// Length in bytes.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     fn len(&self) -> Result<u64>;
 
     /// Cuts the device to this length, or extends it with zeros.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for another length than that of a device with a fixed one; otherwise
-    /// as reported by the system.
+    /// Fails with [`Kind::Unsupported`] for another length than that of a device with a fixed one;
+    /// otherwise with the errors of the system.
     fn set_len(&self, bytes: u64) -> Result<()>;
 
     /// Makes everything written so far survive a power cut.
     ///
     /// # Errors
-    /// As reported by the system; after the first failure, every call returns that error.
+    /// Fails with the errors of the system; after the first failure, every call returns that error.
     fn sync(&self) -> Result<()>;
 
     /// Announces that the bytes in `range` are no longer needed: each byte then reads as zero or as
     /// before.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] where space cannot be freed; otherwise as reported by the system.
+    /// Fails with [`Kind::Unsupported`] where space cannot be freed; otherwise with the errors of
+    /// the system.
     fn discard(&self, range: Range<u64>) -> Result<()>;
 
     /// The properties.
@@ -130,7 +132,7 @@ const ALIGN_BYTES: u32 = buffer::BUFFER_ALIGN as u32;
 /// Implements [`Device::write_long_at`] for a device that has no faster way than single writes.
 ///
 /// # Errors
-/// The errors of [`Device::write_at`].
+/// Fails with the errors of [`Device::write_at`].
 pub fn write_parts(device: &dyn Device, offset: u64, parts: &[&[u8]]) -> Result<()> {
     let mut at = offset;
     for part in parts {

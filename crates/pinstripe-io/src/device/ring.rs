@@ -73,8 +73,8 @@ impl Ring {
     /// A ring that can have up to `depth` reads and writes in flight.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] if the kernel has no io_uring or does not allow this process to use
-    /// it.
+    /// Fails with [`Kind::Unsupported`] if the kernel has no io_uring or does not allow this
+    /// process to use it.
     pub fn new(depth: usize) -> Result<Self> {
         let depth = depth.clamp(1, 1024);
         let uring = IoUring::new(depth as u32).map_err(unusable)?;
@@ -120,8 +120,8 @@ impl Ring {
     /// Waits for a read or write to end. Transfers end in any order.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when nothing is in flight; [`Kind::Io`] when the kernel's side of the ring
-    /// is broken: the ring must then be dropped.
+    /// Fails with [`Kind::Usage`] when nothing is in flight; with [`Kind::Io`] when the kernel's
+    /// side of the ring is broken: the ring must then be dropped.
     pub fn reap(&mut self) -> Result<Completion> {
         loop {
             if let Some(landed) = self.landed.pop_front() {
@@ -138,7 +138,7 @@ impl Ring {
     /// by then, or nothing is in flight.
     ///
     /// # Errors
-    /// [`Kind::Io`] as [`reap`](Self::reap).
+    /// Fails with [`Kind::Io`] as [`reap`](Self::reap).
     pub fn reap_until(&mut self, moment: Instant) -> Result<Option<Completion>> {
         loop {
             self.collect();

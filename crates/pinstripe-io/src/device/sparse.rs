@@ -38,14 +38,15 @@ pub trait Sparse: Device {
     /// written at the same time counts as either before or after the write.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] beyond the end; otherwise as reported by the system.
+    /// Fails with [`Kind::Corrupt`] beyond the end; otherwise with the errors of the system.
     fn run(&self, range: Range<u64>) -> Result<Run>;
 
     /// Makes `range` read as zeros in a way that is faster than writing them.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when there is no such way, and nothing was changed; [`Kind::NoSpace`]
-    /// beyond the end, which is not moved; otherwise as reported by the system.
+    /// Fails with [`Kind::Unsupported`] when there is no such way, and nothing was changed; with
+    /// [`Kind::NoSpace`] beyond the end, which is not moved; otherwise with the errors of the
+    /// system.
     fn zero(&self, range: Range<u64>, space: Space) -> Result<()>;
 }
 

@@ -181,7 +181,8 @@ impl<'a> Lane<'a> {
     /// barriers must not overlap: otherwise it is unspecified which write is kept.
     ///
     /// # Errors
-    /// The lane's first error, if there was one; the buffer is still returned like every other.
+    /// Fails with the lane's first error, if there was one; the buffer is still returned like every
+    /// other.
     pub fn write(&self, offset: u64, buf: impl Into<WriteBuf>) -> Result<()> {
         self.shared.queue.push(Write { offset, buf: buf.into() }).map_err(|(write, error)| {
             self.shared.give_back(write, false);
@@ -198,7 +199,7 @@ impl<'a> Lane<'a> {
     /// Waits until all writes accepted so far are durable.
     ///
     /// # Errors
-    /// The lane's first error, of a write or of a sync.
+    /// Fails with the lane's first error, of a write or of a sync.
     pub fn barrier(&self) -> Result<()> {
         self.begin_barrier().wait()
     }
@@ -206,7 +207,7 @@ impl<'a> Lane<'a> {
     /// Waits until all writes are durable, and ends the lane.
     ///
     /// # Errors
-    /// The errors of [`barrier`](Self::barrier).
+    /// Fails with the errors of [`barrier`](Self::barrier).
     pub fn finish(self) -> Result<Traffic> {
         self.barrier().map(|()| self.traffic())
     }
@@ -243,7 +244,7 @@ impl Barrier<'_> {
     /// Waits until all writes before this point are durable.
     ///
     /// # Errors
-    /// The lane's first error, of a write or of a sync.
+    /// Fails with the lane's first error, of a write or of a sync.
     pub fn wait(self) -> Result<()> {
         self.answer.recv().unwrap_or_else(|_| {
             let over = || Error::new(Kind::Io, "a writer thread ended before all writes were done");

@@ -18,7 +18,7 @@ impl DeviceFile {
     /// Writes bytes within the length of the device.
     ///
     /// # Errors
-    /// The errors of the device; [`Kind::Refused`] if the file is read-only.
+    /// Fails with the errors of the device; with [`Kind::Refused`] if the file is read-only.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.writable()?.write_at(offset, bytes)
     }
@@ -26,7 +26,7 @@ impl DeviceFile {
     /// Makes all writes durable.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn sync(&self) -> Result<()> {
         if self.is_read_only { Ok(()) } else { self.device.sync() }
     }
@@ -35,7 +35,7 @@ impl DeviceFile {
     /// make zeros; reserving space has no effect.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for other modes; the errors of the device.
+    /// Fails with [`Kind::Unsupported`] for other modes; with the errors of the device.
     pub fn allocate(&self, range: Range<u64>, mode: i32) -> Result<()> {
         let device = self.writable()?;
         let space = match mode & !libc::FALLOC_FL_KEEP_SIZE {

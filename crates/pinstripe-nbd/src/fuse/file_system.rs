@@ -62,7 +62,7 @@ impl FileSystem {
     /// `ended` is set when no more requests are answered.
     ///
     /// # Errors
-    /// The errors of the device.
+    /// Fails with the errors of the device.
     pub fn new(
         content: DeviceFile,
         options: &MountOptions,

@@ -35,7 +35,7 @@ impl DeviceMount {
     /// changes later, the change is visible only if the options say that the device may change.
     ///
     /// # Errors
-    /// The errors of [`pinstripe_fuse::Mount::new`]; the errors of the device.
+    /// Fails with the errors of [`pinstripe_fuse::Mount::new`]; with the errors of the device.
     pub fn new(device: Arc<dyn Sparse>, mountpoint: &Path, options: &MountOptions) -> Result<Self> {
         let content = DeviceFile { device, is_read_only: options.is_read_only };
         let (failure, ended) = (Arc::default(), Arc::new(Stop::new()?));
@@ -61,8 +61,8 @@ impl DeviceMount {
     /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.
     ///
     /// # Errors
-    /// The errors of [`pinstripe_fuse::Mount::serve`]; the first error of the device that a reader
-    /// met.
+    /// Fails with the errors of [`pinstripe_fuse::Mount::serve`]; with the first error of the
+    /// device that a reader met.
     pub fn serve(self, stop: &Stop) -> Result<()> {
         let served = self.mount.serve(stop);
         let failure = lock(&self.failure).take();

@@ -92,7 +92,8 @@ impl<'a> Handshake<'a> {
     /// Begins a handshake with a client that answered the greeting with `flags`.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] for a flag that was not offered; the connection is then to be closed.
+    /// Fails with [`Kind::Unsupported`] for a flag that was not offered; the connection is then to
+    /// be closed.
     pub fn new(exports: &'a [ExportInfo], flags: [u8; 4]) -> Result<Self> {
         let flags = u32::from_be_bytes(flags);
         if flags & !(FIXED_NEWSTYLE | NO_ZEROES) != 0 {

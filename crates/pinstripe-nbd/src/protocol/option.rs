@@ -55,7 +55,7 @@ impl OptionHead {
     /// Reads a head.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] without the magic number: the peer is not an NBD client.
+    /// Fails with [`Kind::Corrupt`] without the magic number: the peer is not an NBD client.
     pub fn decode(bytes: &[u8; OPTION_HEAD_BYTES]) -> Result<Self> {
         let magic = u64::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
@@ -73,7 +73,7 @@ impl<'a> ClientOption<'a> {
     /// Reads the data of an option.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if the data are not valid for this option.
+    /// Fails with [`Kind::Corrupt`] if the data are not valid for this option.
     pub fn decode(number: u32, data: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(data, "an option of NBD");
         let option = match number {

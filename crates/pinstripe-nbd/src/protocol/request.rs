@@ -60,8 +60,8 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] without the magic number, because the start of the next request is then
-    /// unknown.
+    /// Fails with [`Kind::Corrupt`] without the magic number, because the start of the next request
+    /// is then unknown.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self> {
         let magic = u32::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
@@ -91,8 +91,9 @@ impl Request {
     /// protocol.
     ///
     /// # Errors
-    /// EINVAL for a request that is unknown, was not agreed on, is too long, empty, or beyond the
-    /// end; EPERM for a change to a read-only export; ENOSPC for a write beyond the end.
+    /// Fails with EINVAL for a request that is unknown, was not agreed on, is too long, empty, or
+    /// beyond the end; with EPERM for a change to a read-only export; with ENOSPC for a write
+    /// beyond the end.
     pub fn check(&self, terms: &Terms) -> Result<(), u32> {
         use Command as C;
         let allowed = flag::FUA // Clients set it everywhere.

@@ -94,9 +94,10 @@ impl BlockCache {
     /// turn.
     ///
     /// # Errors
-    /// [`Kind::Exists`] for a directory with other content, [`Kind::Busy`] while another process
-    /// uses the cache, [`Kind::Corrupt`] for a damaged header, [`Kind::Unsupported`] for a cache of
-    /// another version, [`Kind::Usage`] for less than 16 MiB; the errors of the system.
+    /// Fails with [`Kind::Exists`] for a directory with other content, [`Kind::Busy`] while another
+    /// process uses the cache, [`Kind::Corrupt`] for a damaged header, [`Kind::Unsupported`] for a
+    /// cache of another version, [`Kind::Usage`] for less than 16 MiB; with the errors of the
+    /// system.
     pub fn open(place: &Path, bytes: u64, source: &[u8], monitor: Arc<Monitor>) -> Result<Self> {
         if bytes < BYTES_MIN {
             return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(place));

@@ -29,7 +29,7 @@ impl CacheHeader {
     }
 
     /// # Errors
-    /// The version if it differs; `None` if the bytes are not a header.
+    /// Fails with the version if it differs, or with `None` if the bytes are not a header.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, Option<u32>> {
         let number = |at: usize| bytes.get(at..at + 4).and_then(|it| it.first_chunk().copied());
         let version = number(8).map(u32::from_le_bytes);

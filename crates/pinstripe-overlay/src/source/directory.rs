@@ -85,7 +85,7 @@ impl DirectorySource {
     /// Opens a directory.
     ///
     /// # Errors
-    /// The errors of the system; [`Kind::Usage`] if the path is not a directory.
+    /// Fails with the errors of the system; with [`Kind::Usage`] if the path is not a directory.
     pub fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {

@@ -60,20 +60,22 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The entry at a path; symbolic links are not followed.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the path does not exist; [`Kind::Refused`] for an unclean path.
+    /// Fails with [`Kind::NotFound`] if the path does not exist; with [`Kind::Refused`] for an
+    /// unclean path.
     fn stat(&self, path: &[u8]) -> Result<SourceEntry>;
 
     /// The names in a directory, without "." and "..", in any order.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the path does not exist; [`Kind::Usage`] if it is not a directory.
+    /// Fails with [`Kind::NotFound`] if the path does not exist; with [`Kind::Usage`] if it is not
+    /// a directory.
     fn list(&self, path: &[u8]) -> Result<Vec<ListedName>>;
 
     /// Appends to `out` the bytes of a range that ends within the file.
     ///
     /// # Errors
-    /// [`Kind::Changed`] if the file did not have `version` during the entire read, or no longer
-    /// exists; the errors of the source.
+    /// Fails with [`Kind::Changed`] if the file did not have `version` during the entire read, or
+    /// no longer exists; with the errors of the source.
     fn read(
         &self,
         path: &[u8],
@@ -108,19 +110,19 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if it is not a symbolic link.
+    /// Fails with [`Kind::Usage`] if it is not a symbolic link.
     fn target(&self, path: &[u8]) -> Result<Vec<u8>>;
 
     /// Extended attributes: names and values.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] if the path does not exist.
+    /// Fails with [`Kind::NotFound`] if the path does not exist.
     fn xattrs(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
     /// The capacity of the source, or its usage, in bytes and entries.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// Fails with the errors of the source.
     fn totals(&self) -> Result<(u64, u64)>;
 }
 

@@ -84,7 +84,8 @@ impl<S: RangeSource> OverlayTree<S> {
     /// reported to `monitor`, each distinct one once.
     ///
     /// # Errors
-    /// If the root of the source cannot be read; [`Kind::Usage`] if the root is not a directory.
+    /// Fails if the root of the source cannot be read; with [`Kind::Usage`] if the root is not a
+    /// directory.
     pub fn new(
         source: S,
         cache: Option<BlockCache>,

@@ -46,7 +46,7 @@ pub trait FetchSource: Send + Sync {
     /// Fetches a unit; this may take long, and many threads call it at once.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// Fails with the errors of the source.
     fn fetch(&self, key: Self::Key) -> Result<Self::Unit>;
 
     /// The bytes that a unit takes in memory, if the number given with the request was only an
@@ -129,7 +129,7 @@ impl<S: FetchSource> Runner<S> {
     /// Returns a unit of this length to a reader, which waits for it.
     ///
     /// # Errors
-    /// The errors of the source. Errors are not kept: the next reader fetches again.
+    /// Fails with the errors of the source. Errors are not kept: the next reader fetches again.
     pub fn get(&self, key: S::Key, bytes: u64) -> Result<Arc<S::Unit>> {
         let (cell, is_ours) = lock(&self.shared.state).demand(key, bytes);
         if is_ours {

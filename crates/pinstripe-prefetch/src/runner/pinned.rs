@@ -37,7 +37,7 @@ impl<'r, S: FetchSource> Pinned<'r, S> {
     /// outlive its pin.
     ///
     /// # Errors
-    /// The errors of the source; all pins of a unit get the same error.
+    /// Fails with the errors of the source; all pins of a unit get the same error.
     pub fn get(&self) -> Result<PinnedUnit<'_, S::Unit>> {
         let unit = self.runner.get(self.key, self.bytes)?;
         Ok(PinnedUnit { unit, pin: PhantomData })

@@ -28,8 +28,8 @@ const MEMORY_BYTES: u64 = 32 << 20;
 /// Moves the next stretch in place, from byte `done` of its chunks on.
 ///
 /// # Errors
-/// [`Kind::TooManyLosses`] when too many members failed. After this error, reads of the stretch
-/// fail.
+/// Fails with [`Kind::TooManyLosses`] when too many members failed. After this error, reads of the
+/// stretch fail.
 pub fn move_over(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()> {
     // The journal overwrites the log, so no record may be needed any more.
     logged.checkpoint()?;
@@ -66,7 +66,7 @@ fn move_columns(logged: &mut LoggedArray, shape: &Shape, done: u32) -> Result<()
 /// at this time.
 ///
 /// # Errors
-/// The errors of [`move_over`].
+/// Fails with the errors of [`move_over`].
 pub(crate) fn finish_moving(logged: &mut LoggedArray) -> Result<()> {
     let Work::Grow { columns, journal, .. } = logged.array.superblock().work else {
         return Ok(());
@@ -106,7 +106,7 @@ fn record_moved(logged: &LoggedArray, shape: &Shape, columns: u32, journal: u32)
 /// The number of bytes of each chunk in one journal, limited by the size of the log and by memory.
 ///
 /// # Errors
-/// [`Kind::Unsupported`] when there is no room for a single block.
+/// Fails with [`Kind::Unsupported`] when there is no room for a single block.
 pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
     let geometry = shape.geometry();
     let rows = shape.next_rows(1);

@@ -15,9 +15,10 @@ impl Flusher {
     /// Makes the array use as many bytes of each member as the smallest member has.
     ///
     /// # Errors
-    /// [`Kind::Refused`] when members are absent, or when a member or a spare has no more room (the
-    /// error names it); [`Kind::Busy`] while other work is running; [`Kind::Unsupported`] for far
-    /// copies, which would have to move; the errors of the devices.
+    /// Fails with [`Kind::Refused`] when members are absent, or when a member or a spare has no
+    /// more room (the error names it); with [`Kind::Busy`] while other work is running; with
+    /// [`Kind::Unsupported`] for far copies, which would have to move; with the errors of the
+    /// devices.
     pub fn grow_size(&mut self) -> Result<()> {
         self.long.check_whole(&self.logged, "grow")?;
         let geometry = larger(&self.logged)?;

@@ -25,8 +25,9 @@ impl Flusher {
     /// becomes that member and is filled; a member that is no longer needed becomes a spare.
     ///
     /// # Errors
-    /// The errors of [`ArrayGeometry::taken_over`]; [`Kind::Busy`] while other work is running;
-    /// [`Kind::Refused`] when members are absent, or there is no spare; the errors of the devices.
+    /// Fails with the errors of [`ArrayGeometry::taken_over`]; with [`Kind::Busy`] while other work
+    /// is running; with [`Kind::Refused`] when members are absent, or there is no spare; with the
+    /// errors of the devices.
     pub fn change_level(&mut self, level: Level) -> Result<()> {
         self.long.begin_takeover(&mut self.logged, level)
     }
@@ -34,8 +35,9 @@ impl Flusher {
     /// Like [`change_level`](Self::change_level), with a device that first becomes a spare.
     ///
     /// # Errors
-    /// The errors of [`change_level`](Self::change_level) and of [`add`](Self::add);
-    /// [`Kind::Usage`] when the change needs no device. In that case the device is not written to.
+    /// Fails with the errors of [`change_level`](Self::change_level) and of [`add`](Self::add);
+    /// with [`Kind::Usage`] when the change needs no device. In that case the device is not written
+    /// to.
     pub fn change_level_with(&mut self, level: Level, device: SharedDevice) -> Result<()> {
         let (_, last) = self.long.takeover(&self.logged, level)?;
         if last != LastSlot::IsAdded {

@@ -75,8 +75,8 @@ fn fold(sum: u32) -> u32 {
 /// Decodes a superblock that is stored at `sector`.
 ///
 /// # Errors
-/// [`Kind::NotFound`] without a superblock; [`Kind::Unsupported`] for another version;
-/// [`Kind::Corrupt`] for a wrong checksum and for impossible fields.
+/// Fails with [`Kind::NotFound`] without a superblock; with [`Kind::Unsupported`] for another
+/// version; with [`Kind::Corrupt`] for a wrong checksum and for impossible fields.
 pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let words = Words::of(bytes)?;
     if words.at(0) != MAGIC {

@@ -76,8 +76,9 @@ impl MdPlace {
     /// Decodes the superblock that is stored here.
     ///
     /// # Errors
-    /// The errors of [`MdSuperblock::decode`]; [`Kind::Unsupported`](pinstripe_base::error::Kind)
-    /// for a superblock that names another place.
+    /// Fails with the errors of [`MdSuperblock::decode`]; with
+    /// [`Kind::Unsupported`](pinstripe_base::error::Kind) for a superblock that names another
+    /// place.
     pub fn decode(self, bytes: &[u8]) -> Result<MdSuperblock> {
         if self.version == MdVersion::V0_90 {
             return old::decode(bytes, self.sector);

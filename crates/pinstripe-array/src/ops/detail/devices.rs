@@ -19,8 +19,8 @@ use pinstripe_base::id::MemberId;
 /// The state of an array from its superblocks; devices are only read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it can be
-/// read.
+/// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::TooManyLosses`] when no device
+/// of it can be read.
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
     if entry.metadata == Metadata::Md {

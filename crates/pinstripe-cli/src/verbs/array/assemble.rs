@@ -55,7 +55,7 @@ impl ArrayAssembleArgs {
     /// Assembles one array, or all arrays, and closes them again.
     ///
     /// # Errors
-    /// The errors of [`assemble`].
+    /// Fails with the errors of [`assemble`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else { return self.assemble_all(run, &register) };

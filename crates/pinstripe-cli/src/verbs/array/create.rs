@@ -99,7 +99,8 @@ impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors
-    /// The errors of [`create`]; [`Kind::Usage`] when the number of devices is wrong.
+    /// Fails with the errors of [`create`]; with [`Kind::Usage`] when the number of devices is
+    /// wrong.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let wanted = self.raid_devices.saturating_add(self.spare_devices);
         if self.devices.len() != wanted {

@@ -44,7 +44,7 @@ impl ArrayDetailArgs {
     /// Shows it.
     ///
     /// # Errors
-    /// The errors of [`look_at_array`].
+    /// Fails with the errors of [`look_at_array`].
     pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         let register = register()?;
         let name = match &self.name {

@@ -30,7 +30,7 @@ impl ArrayEventsArgs {
     /// Prints them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when no process serves the array.
+    /// Fails with [`Kind::NotFound`] when no process serves the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(mut client) = server_of(&self.name, &register)? else {

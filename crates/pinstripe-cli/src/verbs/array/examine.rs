@@ -46,7 +46,7 @@ impl ArrayExamineArgs {
     /// Shows the superblocks, one after the other.
     ///
     /// # Errors
-    /// The first of the errors of [`examine`], after all devices were shown.
+    /// Fails with the first of the errors of [`examine`], after all devices were shown.
     pub fn run(&self, run: &Run, is_verbose: bool) -> Result<Ending> {
         if self.scan {
             return self.run_scan(run, is_verbose);

@@ -81,7 +81,8 @@ impl ArrayGrowArgs {
     /// Begins the growth, and waits for its end.
     ///
     /// # Errors
-    /// The errors of the array: members are absent, other work is running, there is no spare.
+    /// Fails with the errors of the array: members are absent, other work is running, there is no
+    /// spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let add = self.add.as_deref().map(absolute_path).transpose()?;
         let force = self.force;

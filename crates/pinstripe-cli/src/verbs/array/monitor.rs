@@ -89,9 +89,9 @@ impl ArrayMonitorArgs {
     /// Watches the arrays until an interrupt.
     ///
     /// # Errors
-    /// When the register cannot be read at the beginning, for an unknown name, and when writing to
-    /// standard output fails. Problems with an array or a notification are reported and do not end
-    /// the monitor.
+    /// Fails when the register cannot be read at the beginning, for an unknown name, and when
+    /// writing to standard output fails. Problems with an array or a notification are reported and
+    /// do not end the monitor.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         self.names.iter().try_for_each(|name| register.read(name).map(drop))?;

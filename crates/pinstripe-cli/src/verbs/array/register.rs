@@ -9,7 +9,7 @@ use crate::xdg;
 /// user's directories.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn register() -> Result<Register> {
     Ok(Register::new(xdg::lasting()?.join("arrays"), xdg::runtime()?))
 }

@@ -12,7 +12,7 @@ use crate::run::{Ending, Run};
 /// exit code is that of the first failure.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails when standard output cannot be written.
 pub fn each(
     run: &Run,
     names: &[String],
@@ -63,7 +63,7 @@ impl Failures {
 /// The given name, or all registered names.
 ///
 /// # Errors
-/// When the register cannot be read.
+/// Fails when the register cannot be read.
 pub fn names(given: Option<&String>, register: &Register) -> Result<Vec<String>> {
     given.map_or_else(|| register.names(), |name| Ok(vec![name.clone()]))
 }

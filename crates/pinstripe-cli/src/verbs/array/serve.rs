@@ -62,7 +62,8 @@ impl ArrayServeArgs {
     /// Serves the array until it is stopped.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if neither NBD nor FUSE is requested; the errors of [`serve`].
+    /// Fails with [`Kind::Usage`] if neither NBD nor FUSE is requested; with the errors of
+    /// [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
             return Err(Error::new(Kind::Usage, "no address and no mountpoint was named")

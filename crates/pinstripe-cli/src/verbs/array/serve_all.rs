@@ -26,7 +26,7 @@ pub const NAME_WORD: &str = "{name}";
 /// `serving` returns how to serve the array of a name.
 ///
 /// # Errors
-/// When no array is registered, or threads or directories cannot be created.
+/// Fails when no array is registered, or threads or directories cannot be created.
 pub fn serve_all(
     run: &Run,
     register: &Register,
@@ -91,7 +91,7 @@ fn serve_one(
 /// Replaces the word for the name in an address or path by the array's name.
 ///
 /// # Errors
-/// [`Kind::Usage`] for a text without that word, which would be the same for all arrays.
+/// Fails with [`Kind::Usage`] for a text without that word, which would be the same for all arrays.
 pub fn with_name(text: &str, name: &str) -> Result<String> {
     match text.contains(NAME_WORD) {
         true => Ok(text.replace(NAME_WORD, name)),
@@ -103,7 +103,7 @@ pub fn with_name(text: &str, name: &str) -> Result<String> {
 /// The mountpoint of an array.
 ///
 /// # Errors
-/// The errors of [`with_name`]; [`Kind::Usage`] for a path that is not UTF-8.
+/// Fails with the errors of [`with_name`]; with [`Kind::Usage`] for a path that is not UTF-8.
 pub fn mountpoint(path: &std::path::Path, name: &str) -> Result<PathBuf> {
     let text = path.to_str().ok_or_else(|| {
         Error::new(Kind::Usage, "the mountpoints of all arrays must be UTF-8").at(path)

@@ -59,8 +59,8 @@ pub struct ServeContext<'a> {
 /// `ready` is called with the array's addresses and length once all addresses work.
 ///
 /// # Errors
-/// [`Kind::Busy`] when the array is already served; the errors of the devices, addresses and
-/// mountpoint; the reason why the array could not be closed cleanly.
+/// Fails with [`Kind::Busy`] when the array is already served; with the errors of the devices,
+/// addresses and mountpoint; with the reason why the array could not be closed cleanly.
 pub fn serve(
     serving: &Serving,
     context: &ServeContext<'_>,

@@ -32,7 +32,7 @@ impl ArrayStatusArgs {
     /// Shows them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let names = match &self.name {

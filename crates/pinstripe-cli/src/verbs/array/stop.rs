@@ -36,7 +36,7 @@ impl ArrayStopArgs {
     /// Stops the array, and waits until it has stopped.
     ///
     /// # Errors
-    /// The reason why the array could not be closed cleanly.
+    /// Fails with the reason why the array could not be closed cleanly.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(name) = &self.name else {

@@ -41,7 +41,7 @@ pub struct FollowArgs {
 /// [`conclude`] shows the reports from this number on.
 ///
 /// # Errors
-/// The errors of the array.
+/// Fails with the errors of the array.
 pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
 }
@@ -50,8 +50,9 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
 /// one after the other, reports each result, and follows the started work.
 ///
 /// # Errors
-/// If a device cannot be used, nothing was changed, and files that were created for devices are
-/// removed again. If a request fails, the requests before it are done. The errors of [`conclude`].
+/// Fails if a device cannot be used, nothing was changed, and files that were created for devices
+/// are removed again. Fails if a request fails, the requests before it are done. Fails with the
+/// errors of [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
@@ -86,7 +87,7 @@ pub fn do_all(
 /// Sends the requests to an array one after the other, and reports each result.
 ///
 /// # Errors
-/// If a request fails, the requests before it are done.
+/// Fails if a request fails, the requests before it are done.
 pub fn ask_all(
     run: &Run,
     reached: &mut Reached,
@@ -104,8 +105,9 @@ pub fn ask_all(
 /// this process, and shows the array.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] after a signal, when the completed work is kept; [`Kind::Changed`] for a
-/// scrub that another process cancelled; the errors of [`check_finished`] and of the array.
+/// Fails with [`Kind::Interrupted`] after a signal, when the completed work is kept; with
+/// [`Kind::Changed`] for a scrub that another process cancelled; with the errors of
+/// [`check_finished`] and of the array.
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
@@ -145,7 +147,8 @@ pub fn conclude(
 /// that an array that grew has all of its members.
 ///
 /// # Errors
-/// [`Kind::Io`] for a device that failed, or was marked as failed, before its fill ended.
+/// Fails with [`Kind::Io`] for a device that failed, or was marked as failed, before its fill
+/// ended.
 pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     let reports = || detail.reports.iter().filter(|report| report.number >= before);
     let fills = || reports().filter(|report| report.kind == "recover");
@@ -250,7 +253,7 @@ fn interrupted(work: &str, detail: &Detail) -> Error {
 /// Waits until no work is running.
 ///
 /// # Errors
-/// The errors of [`conclude`].
+/// Fails with the errors of [`conclude`].
 pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Detail> {
     let mut ticker = None;
     let mut told = 0;

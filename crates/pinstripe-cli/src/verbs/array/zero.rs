@@ -31,7 +31,8 @@ impl ArrayZeroSuperblockArgs {
     /// Overwrites the superblocks, one device after the other.
     ///
     /// # Errors
-    /// The errors of [`zero_superblock`]; devices before the failed one are already overwritten.
+    /// Fails with the errors of [`zero_superblock`]; devices before the failed one are already
+    /// overwritten.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         for device in &self.devices {
             let was = match zero_superblock(device, self.force)? {

@@ -64,7 +64,7 @@ impl LabAgentArgs {
     /// Serves coordinators until an interrupt.
     ///
     /// # Errors
-    /// The errors of the token, of the directories and of [`Agent::bind`].
+    /// Fails with the errors of the token, of the directories and of [`Agent::bind`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let token = Token::read(&self.token_file)?;
         let permits = Permits::new(&self.dir, self.allow_device.clone(), self.allow_ceph.clone())?;

@@ -21,8 +21,8 @@ use crate::time;
 /// Measures a plan, shows a live line, and saves the results as they arrive.
 ///
 /// # Errors
-/// The errors of the plan and of saving. An interrupt is not an error: the results are marked as
-/// incomplete.
+/// Fails with the errors of the plan and of saving. An interrupt is not an error: the results are
+/// marked as incomplete.
 pub fn carry_out(
     run: &Run,
     plan: &mut dyn Plan,
@@ -42,7 +42,7 @@ pub fn carry_out(
 /// Like [`carry_out`], for runs on other machines.
 ///
 /// # Errors
-/// The errors of [`carry_out`].
+/// Fails with the errors of [`carry_out`].
 pub fn carry_out_by(
     run: &Run,
     runner: &mut dyn Runner,
@@ -92,7 +92,7 @@ pub fn has_runs(results: &Results) -> bool {
 /// Measures a case in given directories with some of its options.
 ///
 /// # Errors
-/// The errors of the case and of [`carry_out`].
+/// Fails with the errors of the case and of [`carry_out`].
 pub fn measured(
     run: &Run,
     name: &str,
@@ -113,8 +113,8 @@ pub fn measured(
 /// After the results were shown, fails if an interrupt came or a host was lost.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] after an interrupt; [`Kind::Unanswered`], with the hosts and the reason,
-/// after the loss of a host.
+/// Fails with [`Kind::Interrupted`] after an interrupt; with [`Kind::Unanswered`], with the hosts
+/// and the reason, after the loss of a host.
 pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
     let lost: Vec<String> =
         results.lost_hosts().map(|(host, why)| format!("{}: {why}", host.address)).collect();
@@ -156,7 +156,7 @@ pub fn program() -> String {
 /// A free name for new results in the default directory, which is created.
 ///
 /// # Errors
-/// Without a home directory; the errors of the system.
+/// Fails without a home directory; with the errors of the system.
 pub fn usual_place(case: &str) -> Result<PathBuf> {
     let folder = state()?.join("results");
     fs::create_dir_all(&folder).map_err(|error| Error::io("cannot create", &folder, error))?;
@@ -184,7 +184,7 @@ pub fn own_name(device: &Path) -> PathBuf {
 /// The full path of a directory that is to be measured.
 ///
 /// # Errors
-/// The errors of [`whole_dir_or`].
+/// Fails with the errors of [`whole_dir_or`].
 pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
     whole_dir_or("cannot be measured", dir)
 }
@@ -192,7 +192,7 @@ pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
 /// The full path of a directory. `cannot` is the text for the error when the directory is missing.
 ///
 /// # Errors
-/// [`Kind::Usage`] if it is not a directory; the errors of the system.
+/// Fails with [`Kind::Usage`] if it is not a directory; with the errors of the system.
 pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = fs::canonicalize(dir);
     let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;

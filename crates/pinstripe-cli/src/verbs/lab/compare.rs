@@ -47,9 +47,9 @@ impl LabCompareArgs {
     /// Prints a sentence for each variant.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if it is not clear which results are the later ones, if two results are of
-    /// one execution, or if the two sides have no variant in common; the errors of reading results,
-    /// and of standard output.
+    /// Fails with [`Kind::Usage`] if it is not clear which results are the later ones, if two
+    /// results are of one execution, or if the two sides have no variant in common; with the errors
+    /// of reading results, and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (before_files, after_files) = self.sides()?;
         let (before, after) = (self.read(before_files)?, self.read(after_files)?);

@@ -14,7 +14,7 @@ use crate::escape;
 /// was given.
 ///
 /// # Errors
-/// [`Kind::Refused`](pinstripe_base::error::Kind::Refused), with the reasons.
+/// Fails with [`Kind::Refused`](pinstripe_base::error::Kind::Refused), with the reasons.
 pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
     let examined = examine_places(device)?;
     let is_asked = consent.serial.is_none()
@@ -40,8 +40,8 @@ pub fn ask(device: &Path, consent: Consent<'_>) -> Result<()> {
 /// typed.
 ///
 /// # Errors
-/// [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if the device must never be overwritten,
-/// or if another serial number was given.
+/// Fails with [`Kind::Refused`](pinstripe_base::error::Kind::Refused) if the device must never be
+/// overwritten, or if another serial number was given.
 pub fn look(device: &Path, consent: Consent<'_>) -> Result<bool> {
     examine_places(device)?.allow_to_ask(consent)?;
     Ok(consent.serial.is_none())

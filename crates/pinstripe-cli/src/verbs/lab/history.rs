@@ -48,7 +48,7 @@ impl LabHistoryArgs {
     /// Prints a table for each series.
     ///
     /// # Errors
-    /// The errors of [`read_history`], and of standard output.
+    /// Fails with the errors of [`read_history`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let file = match &self.file {
             Some(file) => file.clone(),
@@ -124,7 +124,7 @@ impl LabHistoryArgs {
 /// The default place of the history.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 pub fn usual_place() -> Result<PathBuf> {
     Ok(state()?.join("history.jsonl"))
 }

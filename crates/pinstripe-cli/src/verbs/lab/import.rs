@@ -39,7 +39,7 @@ impl LabImportArgs {
     /// Reads and shows the results of fio.
     ///
     /// # Errors
-    /// The errors of [`import_fio`], and of the system.
+    /// Fails with the errors of [`import_fio`], and of the system.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut texts = Vec::new();
         for file in &self.files {

@@ -71,7 +71,7 @@ impl LabArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of the verb.
+    /// Fails with the errors of the verb.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             LabCommand::List(args) => args.run(run),
@@ -92,7 +92,7 @@ impl LabArgs {
 /// The directory of results and history.
 ///
 /// # Errors
-/// Without a home.
+/// Fails without a home.
 fn state() -> Result<PathBuf> {
     Ok(xdg::state()?.join("lab"))
 }
@@ -100,7 +100,7 @@ fn state() -> Result<PathBuf> {
 /// The file of results that was saved most recently.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when nothing was measured yet.
+/// Fails with [`Kind::NotFound`] when nothing was measured yet.
 fn last() -> Result<PathBuf> {
     let folder = state()?.join("results");
     let saved = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
@@ -125,7 +125,7 @@ fn form(text: &str) -> std::result::Result<pinstripe_lab::OutputFormat, String> 
 /// Reads results: in pinstripe's format, from a file or a page, or fio's output.
 ///
 /// # Errors
-/// The errors of [`load_results`] and [`import_fio`].
+/// Fails with the errors of [`load_results`] and [`import_fio`].
 fn load(file: &Path) -> Result<Results> {
     load_results(file).or_else(|error| of_fio(file, error))
 }
@@ -133,7 +133,7 @@ fn load(file: &Path) -> Result<Results> {
 /// Reads all results that a page holds.
 ///
 /// # Errors
-/// The errors of [`load_all_results`] and [`import_fio`].
+/// Fails with the errors of [`load_all_results`] and [`import_fio`].
 fn load_all(file: &Path) -> Result<Vec<Results>> {
     load_all_results(file).or_else(|error| Ok(vec![of_fio(file, error)?]))
 }

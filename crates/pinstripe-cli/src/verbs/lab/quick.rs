@@ -52,8 +52,8 @@ impl LabQuickArgs {
     /// Measures, shows the results, and recommends settings.
     ///
     /// # Errors
-    /// The errors of the case; [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted)
-    /// after an interrupt.
+    /// Fails with the errors of the case; with
+    /// [`Kind::Interrupted`](pinstripe_base::error::Kind::Interrupted) after an interrupt.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = carry::usual_place(CASE)?;
         let given = [("total-size", self.total_size.as_str())];

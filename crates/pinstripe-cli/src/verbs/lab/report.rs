@@ -57,9 +57,9 @@ impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// The errors of [`load_all_results`] and of a named history; [`Kind::NotFound`] when nothing
-    /// was measured yet; [`Kind::Usage`] if two results are of one execution, or if the page would
-    /// replace one of its inputs.
+    /// Fails with the errors of [`load_all_results`] and of a named history; with
+    /// [`Kind::NotFound`] when nothing was measured yet; with [`Kind::Usage`] if two results are of
+    /// one execution, or if the page would replace one of its inputs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
             [] => vec![last()?],

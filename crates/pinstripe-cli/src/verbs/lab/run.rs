@@ -233,8 +233,8 @@ impl LabRunArgs {
     /// Runs the case, saves the results as they arrive, and shows them at the end.
     ///
     /// # Errors
-    /// The errors of the case; [`Kind::Interrupted`] after an interrupt, where the results are kept
-    /// and shown.
+    /// Fails with the errors of the case; with [`Kind::Interrupted`] after an interrupt, where the
+    /// results are kept and shown.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let common = &run.common;
         refuse_option(!common.store.is_empty(), "--store", "a case measures directories: --dir")?;

@@ -12,7 +12,7 @@ use crate::run::Run;
 /// Prints results in a form, or as events.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Fails when standard output cannot be written.
 pub fn results(run: &Run, results: &Results, form: OutputFormat) -> Result<()> {
     for line in show_results(results, form).lines() {
         // Names of directories in it may have any bytes.

@@ -41,7 +41,7 @@ impl ControlSocket {
     /// Serves the control socket of a take in one of the take's directories.
     ///
     /// # Errors
-    /// When the socket cannot be created; the take continues without it.
+    /// Fails when the socket cannot be created; the take continues without it.
     pub fn start(take: &Arc<RunningTake>, directory: &Path, name: &str) -> Result<Self> {
         let control = Control::bind(&directory.join(name).join(CONTROL))?;
         let over = Arc::new(Stop::new()?);
@@ -114,8 +114,8 @@ impl CtlArgs {
     /// Sends the request, and prints the answer.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when nothing is being recorded there; [`Kind::Unanswered`] without an
-    /// answer.
+    /// Fails with [`Kind::NotFound`] when nothing is being recorded there; with
+    /// [`Kind::Unanswered`] without an answer.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.text.contains('\n') || self.text.len() > TEXT_BYTES {
             return Err(Error::new(Kind::Usage, "the text must be one short line"));

@@ -263,7 +263,7 @@ impl RecordArgs {
     /// Records.
     ///
     /// # Errors
-    /// The errors of [`record`].
+    /// Fails with the errors of [`record`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name directories with --to")?;
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {

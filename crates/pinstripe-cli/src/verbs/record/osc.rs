@@ -47,7 +47,7 @@ impl OscRemote {
     /// Serves a take at an address, for the senders that are allowed.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub fn start(
         take: &Arc<RunningTake>,
         address: SocketAddr,

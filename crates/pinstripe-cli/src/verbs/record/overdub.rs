@@ -42,7 +42,8 @@ impl OverdubArgs {
     /// match the ports of the sink.
     ///
     /// # Errors
-    /// The errors of [`PreparedPlay::open`]; [`Kind::Usage`] if no destination is given.
+    /// Fails with the errors of [`PreparedPlay::open`]; with [`Kind::Usage`] if no destination is
+    /// given.
     pub fn open(&self, inputs: &[InputSpec], monitor: &Monitor) -> Result<Option<PreparedPlay>> {
         let Some(path) = &self.play else { return Ok(None) };
         let is_jack = inputs.iter().any(|it| matches!(it, InputSpec::Jack(_)));

@@ -59,7 +59,7 @@ impl<'a> TakeScreen<'a> {
     /// Takes control of the terminal.
     ///
     /// # Errors
-    /// When the terminal refuses; the take then continues without the screen.
+    /// Fails when the terminal refuses; the take then continues without the screen.
     pub fn start(run: &'a Run, take: &Arc<RunningTake>) -> Result<Self> {
         let over = Arc::new(Stop::new()?);
         let opened = TakenTerminal::new();

@@ -49,7 +49,7 @@ impl FromStr for Sender {
 /// the loopback address is used.
 ///
 /// # Errors
-/// A text with the expected forms.
+/// Fails with a text with the expected forms.
 pub fn listening(text: &str) -> Result<SocketAddr, String> {
     let at = |address: IpAddr| SocketAddr::new(address, PORT);
     let found = match (text.parse::<u16>(), text.parse::<IpAddr>()) {

@@ -34,7 +34,7 @@ pub(super) fn is_background() -> bool {
 /// the background process ends before, this process ends with the same exit code.
 ///
 /// # Errors
-/// When the process cannot be started.
+/// Fails when the process cannot be started.
 pub(super) fn start(run: &Run) -> Result<u32> {
     let told = |error| Error::io("cannot start this program in the background", ITSELF, error);
     let mut command = Command::new(ITSELF);
@@ -72,7 +72,7 @@ pub(super) fn start(run: &Run) -> Result<u32> {
 /// messages go to `log`.
 ///
 /// # Errors
-/// When the log file cannot be opened.
+/// Fails when the log file cannot be opened.
 pub(super) fn leave(log: Option<&Path>) -> Result<()> {
     if !is_background() {
         return Ok(());

@@ -31,7 +31,7 @@ impl StatusSocket {
     /// Listens for status requests for a mountpoint.
     ///
     /// # Errors
-    /// Without a directory for the socket; as reported by the system.
+    /// Fails without a directory for the socket; otherwise with the errors of the system.
     pub(super) fn bind(verb: &str, mountpoint: &Path) -> Result<Self> {
         let socket = socket_of(verb, mountpoint)?;
         let folder = socket.parent().expect("it is in a directory");
@@ -43,7 +43,7 @@ impl StatusSocket {
     /// Answers requests until `over` is set.
     ///
     /// # Errors
-    /// When no client can be accepted any more.
+    /// Fails when no client can be accepted any more.
     pub(super) fn serve(
         &self,
         over: &Stop,
@@ -64,7 +64,7 @@ impl StatusSocket {
 /// The status of the mount at a mountpoint.
 ///
 /// # Errors
-/// [`Kind::NotFound`] when no process of this verb serves that mountpoint.
+/// Fails with [`Kind::NotFound`] when no process of this verb serves that mountpoint.
 pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
     let socket = socket_of(verb, &full_path(mountpoint))?;
     ask_at(&socket)?.ok_or_else(|| {
@@ -77,7 +77,7 @@ pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
 /// The status of all mounts of a verb that belong to this user, by mountpoint.
 ///
 /// # Errors
-/// When the directory of sockets cannot be read.
+/// Fails when the directory of sockets cannot be read.
 pub(super) fn ask_all(verb: &str) -> Result<Vec<ShownStatus>> {
     let folder = folder()?;
     let entries = match fs::read_dir(&folder) {

@@ -52,7 +52,7 @@ impl MetricsServer {
     /// Listens at an address.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(super) fn bind(address: SocketAddr) -> Result<Self> {
         let failed = |error| Error::io("cannot listen for HTTP", address.to_string(), error);
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -63,7 +63,7 @@ impl MetricsServer {
     /// The URL at which the server listens, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Fails with the errors of the system.
     pub(super) fn url(&self) -> Result<String> {
         let address = self.listener.local_addr();
         let address = address.map_err(|error| Error::io("has no address", "HTTP", error))?;

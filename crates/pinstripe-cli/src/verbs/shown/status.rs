@@ -172,8 +172,8 @@ impl StatusArgs {
     /// Requests the status of mounts from their processes, and shows it.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when nothing is mounted at the
-    /// given place.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) when nothing is mounted
+    /// at the given place.
     pub fn run(&self, run: &Run, verb: &str) -> Result<Ending> {
         let all = match &self.mountpoint {
             Some(mountpoint) => vec![control::ask(verb, mountpoint)?],

@@ -90,8 +90,8 @@ impl LabTuneArgs {
     /// Measures, and writes the file of settings.
     ///
     /// # Errors
-    /// The errors of the cases and of the file; [`Kind::Interrupted`] after an interrupt, when
-    /// nothing is written.
+    /// Fails with the errors of the cases and of the file; with [`Kind::Interrupted`] after an
+    /// interrupt, when nothing is written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = self.places(run)?;
         self.check_files()?;
