@@ -22,8 +22,9 @@ struct SumPage {
     sums: Box<Sums>,
     /// The newest version that any leaf of the page has on the member.
     version: Version,
-    /// Counters of changes to the page: now, and when the page was last written.
+    /// The number of changes to the page so far.
     changes: u64,
+    /// The number of changes to the page when it was last written.
     written: u64,
     /// The number of the call in which the page was last used.
     used: u64,

@@ -220,6 +220,7 @@ pub struct Monitor {
     counters: [AtomicU64; Counter::ALL.len()],
     /// The total of bytes expected, 0 while unknown; a progress bar shows progress relative to it.
     expected_bytes: AtomicU64,
+    /// The total of entries expected, 0 while unknown.
     expected_entries: AtomicU64,
     flows: Mutex<Vec<Arc<Flow>>>,
     /// The first error that shows that this process lacks the store's newest keys or members.

@@ -41,6 +41,7 @@ const FRESH: Duration = Duration::from_secs(10);
 const WHOLE_MAX: usize = 1000;
 /// The most objects of one room that are prefetched.
 const FETCHED_MAX: usize = 64;
+/// The largest object that is prefetched, the label included.
 const OBJECT_MAX_BYTES: u64 = 64 << 10;
 /// The size of the header of an extent, which every reader needs.
 const HEADER_BYTES: u64 = 4096;

@@ -38,6 +38,7 @@ use crate::writer::BucketWriter;
 const LANES: usize = 8;
 /// The number of long reads that are sent in parallel.
 const READS: usize = 16;
+/// The longest read that is sent as one request: a pack of one extent is read by two.
 const SPAN_BYTES: u64 = 8 << 20;
 /// The number of objects that are requested in parallel.
 const READ_AT_ONCE: usize = 32;

@@ -18,6 +18,7 @@ use crate::signed::Ask;
 const RACERS: usize = 8;
 /// The number of races of a full probe.
 const ROUNDS: usize = 30;
+/// The number of races of the short probe before a member joins.
 const ROUNDS_SHORT: usize = 3;
 /// The number of puts and deletes that are checked in a listing.
 const LOOKS: usize = 20;

@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 /// The number of requests in flight that are allowed at the start.
 const START: usize = 32;
+/// The most requests in flight that are ever allowed.
 const MOST: usize = 64;
 
 /// The window of an endpoint: the number of requests that may be in flight.

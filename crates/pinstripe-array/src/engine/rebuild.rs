@@ -30,8 +30,9 @@ pub(super) const DURABLE_BYTES: u64 = 64 << 20;
 /// The number of slices after which the point is recorded each time, once a batch wrote above the
 /// point.
 const BUSY_SLICES: u32 = 16;
-/// The most chunks that are filled in parallel, and the most bytes of them.
+/// The most chunks that are filled in parallel.
 const GROUP_MAX: u64 = 256;
+/// The most bytes of the chunks that are filled in parallel.
 const GROUP_BYTES: u64 = 16 << 20;
 
 /// A member that is being filled.

@@ -11,7 +11,7 @@ use crate::traffic::{MemberTraffic, Pieces, Tally};
 pub struct VolumeCounters {
     /// The number of users' reads.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes that users read.
     pub read_bytes: u64,
     /// Writes by users.
     pub writes: u64,

@@ -76,8 +76,9 @@ impl FlusherInputs {
 pub struct WorkPace {
     /// When the next slice is due.
     next: Duration,
-    /// The users' byte count at the last check, and the time when it last grew.
+    /// The number of bytes that users had moved at the last check.
     users: u64,
+    /// The time when that number last grew.
     active_at: Option<Duration>,
 }
 

@@ -38,14 +38,16 @@ struct StateInner {
     pace: WriterPace,
     /// The number of requested syncs.
     syncs_wanted: u64,
+    /// The number of requested syncs that have ended.
     syncs_done: u64,
     /// Syncs whose callers wait, by number; each has the error of the flush that covered it, if the
     /// array continues after that error. Each caller removes its own sync.
     syncs_waiting: BTreeMap<u64, Option<Error>>,
     /// The number of threads that use the flusher or wait for it.
     leases: usize,
-    /// Whether the flusher may have pending work, and whether it is doing some.
+    /// Whether the flusher may have pending work.
     has_work: bool,
+    /// Whether the flusher is doing pending work.
     is_working: bool,
     /// Whether nothing was dirty at the flusher's last check.
     is_clean: bool,

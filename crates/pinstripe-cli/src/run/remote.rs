@@ -24,8 +24,9 @@ pub struct PackPlan {
     pub written_bytes: u64,
     /// Bytes of content that would first be read from the members.
     pub read_bytes: u64,
-    /// The number of packs that would be deleted, and their bytes on all members.
+    /// The number of packs that would be deleted.
     pub deleted_packs: u64,
+    /// The bytes, on all members, of the packs that would be deleted.
     pub deleted_bytes: u64,
     /// The largest number of requests that the verb sends to a bucket, without those for packs.
     pub requests_beside: u64,

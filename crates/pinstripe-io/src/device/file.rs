@@ -71,6 +71,7 @@ pub struct FileDevice {
 
 /// The most buffers for copies, and so the most unaligned writes that can run at once.
 const BOUNCES: usize = 8;
+/// The size of a buffer for copies.
 const BOUNCE_BYTES: usize = 1 << 20;
 
 impl FileDevice {

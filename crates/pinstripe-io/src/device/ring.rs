@@ -66,6 +66,7 @@ struct Flight {
     copy: Option<AlignedBuf>,
     /// The number of bytes that were moved so far.
     moved: usize,
+    /// The number of bytes that the kernel is to move.
     goal: usize,
 }
 

@@ -44,8 +44,9 @@ const ENDED_KEPT: usize = 8;
 /// for good.
 const DROPS_MAX: u32 = 3;
 /// A stream that was not read during this many reads of the object is removed to make room for
-/// others. If there are many streams, the limit is instead a number of reads for each stream.
+/// others.
 const IDLE_READS: u64 = 64;
+/// With many streams, the limit of idle reads is this number for each stream instead.
 const IDLE_TURNS: u64 = 8;
 /// The number of records that must be read to prove a stream whose stride is not the usual one.
 const PROVEN: u64 = 8;

@@ -20,6 +20,7 @@ const NEAR: usize = 4;
 /// The number of pairs of runs at the same distance that may be chance, in addition to those that
 /// are likely by chance.
 const PAIRS_MIN: u64 = 1;
+/// How many times more pairs than chance makes likely a frequent distance must have.
 const PAIRS_OVER_CHANCE: u64 = 3;
 
 /// A run: reads that each begin where the previous one ended.

@@ -34,11 +34,13 @@ const HOLD: Duration = Duration::from_secs(2);
 /// The number of columns of one stream, with the gap after it.
 const CELL: usize = 19;
 const GAP: usize = 1;
-/// The number of columns of a name, and of a meter.
+/// The number of columns of a name.
 const NAME: usize = 7;
+/// The number of columns of a meter.
 const METER: usize = 5;
 /// The number of lines above the streams.
 const HEAD: usize = 3;
+/// The number of lines below the streams.
 const FOOT: usize = 1;
 /// How long a level is shown when no newer one arrives.
 const FADE: Duration = Duration::from_millis(1500);

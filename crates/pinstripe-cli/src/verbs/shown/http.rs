@@ -23,6 +23,7 @@ const HEAD_BYTES: usize = 8 << 10;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The most bytes that a client may send after its answer.
 const REST_BYTES: usize = 64 << 10;
+/// The time that a client has to send these bytes.
 const REST: Duration = Duration::from_secs(1);
 /// The pause before the next accept when the system has no room for a client.
 const PAUSE: Duration = Duration::from_millis(100);
