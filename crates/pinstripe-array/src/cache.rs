@@ -11,7 +11,7 @@
 //! a reader waits before it holds a row that is in progress.
 //!
 //! Invariants: a read returns the last write; a row is in progress at most once; the bytes of a row
-//! are dropped only when the caller reports that they are on the members.
+//! are dropped only when the caller reports that these bytes are on the members.
 //!
 //! This module has no clocks (the time is an argument), no members and no plans.
 
@@ -74,8 +74,8 @@ impl Cache {
         &self.shape
     }
 
-    /// Changes the placement of rows: gathered bytes move to the rows that contain them now, and
-    /// keep their age.
+    /// Changes the placement of rows: gathered bytes move to the rows that contain them under the
+    /// new shape, and keep their age.
     ///
     /// # Panics
     /// Panics if a row is in progress.
@@ -131,9 +131,9 @@ impl Cache {
         self.gathering.is_empty() && self.under_way.is_empty()
     }
 
-    /// Adds the bytes of a span to its row. Returns whether its row is full now. The times of
-    /// successive calls may be slightly out of order: a time earlier than the previous one counts
-    /// as the previous one.
+    /// Adds the bytes of a span to its row. Returns whether the row of the span is full now. The
+    /// times of successive calls may be slightly out of order: a time earlier than the previous one
+    /// counts as the previous one.
     pub fn write(&mut self, span: &Span, bytes: &[u8], now: Duration) -> bool {
         self.change(span.row, now, |row, spare| {
             row.write(span.data, span.column.start, bytes, spare);
@@ -189,8 +189,8 @@ impl Cache {
     }
 
     /// Begins with rows that are due and may be written: at most `most` rows, and no more rows once
-    /// they have `most_bytes`. Full rows are chosen first, then the oldest. They are returned in
-    /// the order of their numbers.
+    /// they have `most_bytes`. Full rows are chosen first, then the oldest. The rows are returned
+    /// in the order of their numbers.
     pub fn due(&mut self, due: Due, most: usize, most_bytes: u64) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
         let mut bytes = 0;
@@ -284,8 +284,8 @@ impl Cache {
         self.under_way.contains_key(&row)
     }
 
-    /// Protects a row that is not in progress from changes: a flusher that wants to begin it has to
-    /// wait.
+    /// Protects a row that is not in progress from changes: a flusher that wants to begin the row
+    /// has to wait.
     pub fn hold(&mut self, row: u64) {
         *self.held.entry(row).or_default() += 1;
     }
@@ -300,7 +300,8 @@ impl Cache {
         }
     }
 
-    /// Marks a row as under repair, as if it were in progress, until it has [`end`](Self::end)ed.
+    /// Marks a row as under repair, as if it were in progress, until [`end`](Self::end) is called
+    /// for it.
     ///
     /// # Panics
     /// Panics if the row is in progress.
@@ -319,7 +320,7 @@ impl Cache {
         Arc::clone(&self.rows_changed)
     }
 
-    /// Puts back a row that could not be written: it gathers again, below newer writes.
+    /// Puts back a row that could not be written: the row gathers again, below newer writes.
     ///
     /// # Panics
     /// Panics if the row is not in progress.

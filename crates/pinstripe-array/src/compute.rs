@@ -37,8 +37,8 @@ pub(crate) struct ComputedBytes {
 
 const PAGE: usize = 4096;
 
-/// Memory of which only a part is in use. Its content is undefined at first, and after a further
-/// [`reserve`](Buffer::reserve).
+/// Memory of which only a part is in use. The content of this memory is undefined at first, and
+/// after each later [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
 struct ScratchBuffer {
     bytes: Vec<u8>,
@@ -71,10 +71,10 @@ impl ScratchBuffer {
     }
 }
 
-/// A row with its plan, the bytes read for it, and the new ones.
+/// A row with its plan, the bytes read for it, and its new bytes.
 #[derive(Clone, Copy)]
 pub struct Operation<'a> {
-    /// The placement of its shards.
+    /// The placement of the row's shards.
     pub row: &'a RowMap,
     /// The plan to carry out.
     pub plan: &'a RowPlan,
@@ -82,7 +82,7 @@ pub struct Operation<'a> {
     pub dirty: &'a Dirty,
     /// The bytes read for the batch.
     pub read: &'a [u8],
-    /// By transfer of the plan's reads, the offset of its bytes in `read`.
+    /// For each transfer of the plan's reads, the offset of its bytes in `read`.
     pub reads_at: &'a [usize],
     /// By transfer of the plan's writes, the offset of its computed bytes; `None` if one cached run
     /// has all bytes of the transfer.
@@ -128,7 +128,8 @@ impl ComputedBytes {
         }
     }
 
-    /// The checksums of a piece's written shards, lowest first, each with all blocks.
+    /// The checksums of a piece's written shards, lowest shard first; each shard has one for every
+    /// block.
     pub fn sums(&self, piece: &PlanPiece, operation: &Operation<'_>) -> Vec<Sum> {
         let blocks = piece.column.len() / BLOCK_BYTES as usize;
         let mut sums = Vec::with_capacity(piece.writes.len() * blocks);

@@ -22,7 +22,7 @@ pub enum TaskKind {
 
 /// Carries out tasks, in any order, in parallel or one after the other.
 pub trait Executor: Send + Sync {
-    /// Calls `task` once with each number below `count`. All calls have ended when this returns.
+    /// Calls `task` once for each number below `count`. All calls have ended when this returns.
     fn each(&self, load: TaskKind, count: usize, task: &(dyn Fn(usize) + Sync));
 
     /// Whether tasks of this kind were slow recently, so that few large ones are better.

@@ -87,7 +87,8 @@ pub struct Held {
 }
 
 impl ArrayGeometry {
-    /// An array of `members` members with at least `member_bytes` bytes for data each.
+    /// The geometry of an array of `members` members with at least `member_bytes` bytes for data
+    /// each.
     ///
     /// `chunk_bytes` is a power of two from 4 KiB to 64 MiB. Level 1 has no chunks of its own:
     /// there the size only determines how much is planned at once.
@@ -221,7 +222,7 @@ impl ArrayGeometry {
         self.capacity
     }
 
-    /// Bytes of each chunk of a row: a full chunk, except at the end of a mirror.
+    /// Bytes of each chunk of a row: a full chunk, except in the last row of a mirror.
     pub(super) fn row_len(&self, row: u64) -> u32 {
         let left = self.capacity.saturating_sub(row.saturating_mul(self.row_bytes()));
         left.min(self.chunk_bytes().into()) as u32
@@ -312,7 +313,7 @@ impl ArrayGeometry {
         Some((chunk * members as u64 + column as u64) / near as u64)
     }
 
-    /// Whether everything can still be read without these members.
+    /// Whether all data can still be read without these members.
     pub fn survives(&self, absent: MemberSet) -> bool {
         let absent = absent.and(MemberSet::below(self.members()));
         match self.layout {

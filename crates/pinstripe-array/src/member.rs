@@ -67,8 +67,8 @@ impl ArrayMember {
         member
     }
 
-    /// A member as its superblock describes it. If the array was stopped cleanly, the member's map
-    /// of regions has to be the one that was written last, unless `force` skips that check.
+    /// Opens a member that its superblock describes. If the array was stopped cleanly, the member's
+    /// map of regions has to be the one that was written last, unless `force` skips that check.
     ///
     /// # Errors
     /// Fails with the errors of the device; with

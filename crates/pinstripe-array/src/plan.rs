@@ -1,6 +1,6 @@
-//! What to read, compute and write so that a row holds the expected content: a pure function.
+//! Plans what to read, compute and write so that a row holds the expected content; a pure function.
 //!
-//! The caller describes its knowledge about a row's bytes by [`Mark`]s: dirty, cached, never
+//! The caller describes what it knows about a row's bytes by [`Mark`]s: dirty, cached, never
 //! written, or bad. The [`Planner`] cuts the row where these marks change, and finds for each piece
 //! the method that moves the fewest bytes:
 //! - **full**: every data shard is dirty; nothing is read;
@@ -158,7 +158,7 @@ pub struct Payload {
 /// lost shards are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanPiece {
-    /// The bytes of each chunk.
+    /// The range of bytes of each chunk.
     pub column: Range<u32>,
     /// The method.
     pub method: Method,
@@ -214,8 +214,8 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Plans how the dirty bytes of a row get to its members. The former content of `plan` is
-    /// dropped.
+    /// Plans how the dirty bytes of a row are written to its members. The former content of `plan`
+    /// is dropped.
     ///
     /// # Errors
     /// Fails with [`Kind::TooManyLosses`] where the present members cannot hold the dirty bytes, or

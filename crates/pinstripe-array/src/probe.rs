@@ -42,8 +42,8 @@ pub struct Round {
 }
 
 impl Round {
-    /// The part of a device's rate that is left while the other one is read, on average: 1 if they
-    /// are separate, a half if they share one arm.
+    /// The part of a device's rate that is left while the other device is read, on average: 1 if
+    /// the devices are separate, a half if they share one arm.
     pub fn kept(&self) -> f64 {
         let share = |number: usize| self.both[number] / self.alone[number].max(1e-9);
         (share(0) + share(1)) / 2.0

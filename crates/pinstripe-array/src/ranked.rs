@@ -20,7 +20,7 @@ pinstripe_base::lock_ranks! {
         Publishing,
         /// The state through which the threads of a volume communicate.
         Volume,
-        /// Members by slot, spares, and the superblock that they have.
+        /// Members by slot, spares, and the newest superblock.
         Members,
         /// Errors and progress.
         Status,

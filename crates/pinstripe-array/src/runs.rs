@@ -87,7 +87,7 @@ impl BlockRun {
 }
 
 impl Runs {
-    /// Whether there are none.
+    /// Whether there are no runs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -159,7 +159,7 @@ impl Runs {
         Ok(added)
     }
 
-    /// The memory of its runs.
+    /// Takes the memory of all runs, for reuse.
     pub(crate) fn into_memory(self) -> impl Iterator<Item = Vec<u8>> {
         self.0.into_iter().map(|run| run.bytes.into_memory())
     }

@@ -57,7 +57,7 @@ impl Set {
         Set(self.0 & other.0)
     }
 
-    /// The members of this set that are not in the other.
+    /// The numbers of this set that are not in the other set.
     #[must_use]
     pub const fn minus(self, other: Set) -> Set {
         Set(self.0 & !other.0)

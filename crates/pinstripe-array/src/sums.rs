@@ -1,6 +1,6 @@
 //! The current checksums of a member's blocks: a bounded part of the table in memory.
 //!
-//! Invariant: a page that differs from the member's copy stays in memory until it is written.
+//! Invariant: a page that differs from the one on the member stays in memory until it is written.
 //!
 //! This module does not read or write the table. The caller loads pages that are missing.
 

@@ -158,7 +158,7 @@ impl Tally {
         add(&self.0[number], 1);
     }
 
-    /// The counts so far.
+    /// The counts so far, by method.
     pub fn snapshot(&self) -> Pieces {
         let [full, read_modify_write, reconstruct_write, plain] = self.0.each_ref().map(get);
         Pieces { full, read_modify_write, reconstruct_write, plain }

@@ -18,7 +18,7 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
     XxHash3_128::oneshot(bytes).to_le_bytes()
 }
 
-/// The checksum of two runs of bytes as if they were one.
+/// The checksum of two runs of bytes as if they were joined.
 pub fn checksum_of_two(first: &[u8], second: &[u8]) -> Checksum {
     let mut hasher = XxHash3_128::new();
     hasher.write(first);

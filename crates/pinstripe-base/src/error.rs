@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kind of failure; the exit code follows from it (doc/exit-codes.md).
+/// The kind of failure, which determines the exit code (doc/exit-codes.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -232,7 +232,7 @@ impl Error {
         self.0.place.as_deref()
     }
 
-    /// The next step for the user, if there is one.
+    /// The advice for the user, if there is some.
     pub fn advice_text(&self) -> Option<&str> {
         self.0.advice.as_deref()
     }

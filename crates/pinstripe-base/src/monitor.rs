@@ -56,7 +56,7 @@ counters! {
     NewChunks => "new_chunks",
     /// Chunks that the store already had.
     KnownChunks => "known_chunks",
-    /// Chunks that this run stored and another writer stored at the same time.
+    /// Chunks that both this run and another writer stored at the same time.
     DuplicateChunks => "duplicate_chunks",
     /// Content bytes in chunks that the store did not have: the amount left after deduplication.
     DedupedBytes => "deduped_bytes",
@@ -81,7 +81,7 @@ counters! {
     RemovedBytes => "removed_bytes",
     /// Bytes read from members.
     FetchedBytes => "fetched_bytes",
-    /// Strips that were missing or damaged and were rebuilt from the others while reading.
+    /// Strips that were missing or damaged and were rebuilt from other strips while reading.
     RebuiltStrips => "rebuilt_strips",
     /// Strips on distant members that were computed from near ones instead of being fetched.
     SparedStrips => "spared_strips",
@@ -93,7 +93,7 @@ counters! {
     MovedBytes => "moved_bytes",
     /// Bytes of records that gc moved to new packs.
     RepackedBytes => "repacked_bytes",
-    /// Pages of trees that lacked their second copy and got it from gc or repair.
+    /// Pages of trees whose second copy was missing and was written again by gc or repair.
     DoubledPages => "doubled_pages",
     /// Packs examined by check or repair.
     CheckedPacks => "checked_packs",

@@ -135,7 +135,7 @@ impl<G: DerefMut> DerefMut for Ranked<G> {
 }
 
 impl<T> Ranked<MutexGuard<'_, T>> {
-    /// Releases the lock until the condvar is notified, and takes it again.
+    /// Releases the lock until the condvar is notified, and then takes the lock again.
     pub fn wait(self, condvar: &Condvar) -> Self {
         let Ranked { guard, rank } = self;
         Ranked { guard: sync::wait(condvar, guard), rank }

@@ -88,8 +88,8 @@ impl Stop {
         Stop::of_flag(Arc::default())
     }
 
-    /// A stop that shares its flag with code that only reads it. The new stop is already set if the
-    /// flag is. After this call, only [`set`](Self::set) may set the flag.
+    /// A stop whose flag is shared with code that only reads the flag. The new stop is already set
+    /// if the flag is. After this call, only [`set`](Self::set) may set the flag.
     ///
     /// # Errors
     /// Fails with the errors of [`new`](Self::new).

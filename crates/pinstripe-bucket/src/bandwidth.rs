@@ -44,7 +44,7 @@ impl RateLimit {
         RateLimit { bytes_per_second, free_at: RankedMutex::new(BucketLock::RateLimit, None) }
     }
 
-    /// Whether there is a limit.
+    /// Whether a limit is set.
     pub fn is_limited(&self) -> bool {
         self.bytes_per_second.is_some()
     }

@@ -1,5 +1,5 @@
-//! The clients of `object_store`, one for each provider: set up so that this crate does the
-//! retries, deadlines, counting and decoding of refusals.
+//! The clients of `object_store`, one for each provider, set up so that this crate itself handles
+//! retries, deadlines, counting and the decoding of refusals.
 //!
 //! Credentials are not found here.
 

@@ -1,4 +1,4 @@
-//! Why a request failed, and the error for it.
+//! The reasons why a request fails, and the errors for them.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -95,7 +95,7 @@ impl Fault {
         }
     }
 
-    /// Whether there was no answer at all.
+    /// Whether the endpoint did not answer at all.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Fault::Cut(_) | Fault::Late)
     }

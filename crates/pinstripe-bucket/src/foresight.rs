@@ -1,7 +1,7 @@
 //! Prefetches for a verb: lists rooms in parallel, and reads the small objects in them.
 //!
-//! A verb lists a handful of rooms one after the other and reads a few objects of each. At 80 ms
-//! per request, the verb would wait for seconds, although no answer depends on another. So the verb
+//! A verb lists a few rooms one after the other, and reads a few objects of each room. At 80 ms per
+//! request, the verb would wait for seconds, although no answer depends on another. So the verb
 //! announces its listings in advance. If the member is small, one listing of the entire prefix
 //! answers for all rooms. The objects and the ends of index runs in the listing are fetched in
 //! parallel, and so are the ends of packs that no index run lists, once the verb knows which these
@@ -370,8 +370,8 @@ fn fetch(runtime: &Runtime, asker: &Asker, name: ExtentName) -> Fetching {
     begin(asker, name, 0)
 }
 
-/// Begins to fetch the end of an extent of unknown length, and its header if the end does not
-/// include it.
+/// Begins to fetch the end of an extent of unknown length, and the header of the extent if the end
+/// does not include it.
 fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
     let Asker { session, place, .. } = asker.clone();
     let fetched = tokio::spawn(async move {
@@ -386,7 +386,7 @@ fn begin_end(asker: &Asker, name: ExtentName) -> Fetching {
     fetched.map(|got| got.ok().flatten()).boxed().shared()
 }
 
-/// The header of an extent, or empty on error; the reader will request it itself.
+/// The header of an extent, or empty after an error: the reader then requests the header itself.
 async fn header(session: &Session, key: &Key) -> Vec<u8> {
     let range = Some(GetRange::Bounded(0..HEADER_BYTES));
     session.get(key, range, HEADER_BYTES).await.map(|got| got.bytes).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Keys of objects, and the extents that they name.
+//! Keys of objects, and the extents that these keys stand for.
 
 use object_store::path::Path as Key;
 use pinstripe_member::{ExtentName, Room};

@@ -26,7 +26,7 @@ pub(crate) const LIST_MAX: usize = 8 << 20;
 /// The number of times that a listing is begun if it fails midway.
 const LIST_STARTS: usize = 6;
 /// A room whose first page ends before this byte of the ids has more than three pages. The pages of
-/// a shorter room are requested one after the other, which takes fewer requests.
+/// a room that is shorter are requested one after the other, which takes fewer requests.
 const LONG_ROOM: u8 = 0x55;
 const DIGITS: [char; 16] =
     ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];

@@ -1,8 +1,8 @@
 //! A bucket in a past state: for each key, the version that was the newest at a given time.
 //!
-//! Invariants: a delete marker hides a key only from its own time on. Later writes of any writer
-//! are not shown. Nothing is written. Versions are listed once; later changes of the versions are
-//! not noticed.
+//! Invariants: a delete marker hides a key only from the marker's own time on. Later writes of any
+//! writer are not shown. Nothing is written. Versions are listed once; later changes of the
+//! versions are not noticed.
 
 use std::collections::BTreeMap;
 

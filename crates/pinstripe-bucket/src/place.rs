@@ -280,7 +280,7 @@ fn is_host(text: &str) -> bool {
     (is_name || is_address) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// Whether a part of a key has the same form in every URL.
+/// Whether a part of a key has the same form in every URL, without escapes.
 fn is_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._=-".contains(c);
     !text.is_empty() && text != "." && text != ".." && text.chars().all(is_plain)

@@ -44,7 +44,7 @@ pub struct Buckets {
     client: Option<Box<ClientOf>>,
     runtime: OnceLock<Arc<Runtime>>,
     blocks: Arc<Blocks>,
-    /// The members opened so far, with their connections.
+    /// The members that were opened so far, with their connections.
     members: RankedMutex<HashMap<BucketPlace, BucketMember>>,
     bandwidth: Bandwidth,
     kept: Kept,
@@ -147,7 +147,7 @@ impl Buckets {
         self.requests_by_endpoint().into_iter().map(|(_, requests)| requests).sum()
     }
 
-    /// The requests so far to each endpoint, named by its URL.
+    /// The requests so far, by the URL of their endpoint.
     #[must_use]
     pub fn requests_by_endpoint(&self) -> Vec<(String, Requests)> {
         let endpoints = self.endpoints.lock();

@@ -270,7 +270,7 @@ impl Session {
         }
     }
 
-    /// Reads a range of an object, or all of it if it is not longer than `most_bytes`.
+    /// Reads a range of an object, or the entire object if it is not longer than `most_bytes`.
     pub async fn get(
         &self,
         key: &Key,

@@ -97,7 +97,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The counts so far.
+    /// The counts of requests so far.
     pub fn read(&self) -> Requests {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Requests {

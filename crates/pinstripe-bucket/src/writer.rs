@@ -1,9 +1,9 @@
-//! An extent that is being written to a bucket: buffered until it is complete, then sent in one
-//! request.
+//! An extent that is being written to a bucket: it is buffered until it is complete, and then sent
+//! in one request.
 //!
-//! A long extent is sent in parts as it grows. The object appears when it is complete, and not if
-//! its writer is dropped. Not every endpoint supports a condition for completing the parts, so the
-//! name is checked first; extents of this length have random names.
+//! A long extent is instead sent in parts while it grows. The object appears when it is complete,
+//! and not if its writer is dropped. Not every endpoint supports a condition for completing the
+//! parts, so the name is checked first; extents of this length have random names.
 
 use std::sync::Arc;
 

@@ -165,8 +165,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Reads a time: numbers, each with its unit, as in `1h30m`. A number may have a fraction, as in
-/// `1.5s`.
+/// Reads a time: numbers, each followed by its unit, as in `1h30m`. A number may have a fraction,
+/// as in `1.5s`.
 pub fn duration(text: &str) -> Result<Time, String> {
     let wrong = || "write a number and ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m".to_owned();
     let (mut rest, mut nanos) = (text, 0_u128);
@@ -233,7 +233,7 @@ pub fn range(text: &str) -> Result<ByteRange, String> {
 
 const TAG_MAX_BYTES: usize = 255;
 
-/// Reads a tag: one word, so that a rule about tags can list several.
+/// Reads a tag, which is one word, so that a rule about tags can list several.
 pub fn tag(text: &str) -> Result<String, String> {
     let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == ',';
     if text.is_empty() || text.len() > TAG_MAX_BYTES || text.chars().any(is_odd) {
@@ -262,7 +262,7 @@ pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String
     text.parse().map_err(one_line)
 }
 
-/// Refuses a global option where it has no meaning, instead of ignoring it.
+/// Refuses a global option where it has no effect, instead of ignoring it.
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] when the option is given.

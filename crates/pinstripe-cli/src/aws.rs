@@ -2,7 +2,7 @@
 //! share.
 //!
 //! Invariants: a secret is never an argument, never printed and never in an event. Profiles are
-//! read as they are; nothing that a file names is run.
+//! only read: no command that a file names is run.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ impl Profile {
 }
 
 impl AwsSettings {
-    /// Reads the environment and the files that it names.
+    /// Reads the environment variables and the files that they name.
     pub fn load(args: &BucketArgs) -> Self {
         let variable = Variable::default();
         let file = |variable_name: &str, below_home: &str| {

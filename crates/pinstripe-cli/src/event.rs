@@ -34,7 +34,7 @@ impl Event {
         self
     }
 
-    /// Adds a value if there is one.
+    /// Adds a value, unless it is `None`.
     #[must_use]
     pub fn with_some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
         match value {

@@ -44,7 +44,8 @@ pub enum Refused {
     File(Box<Cli>, Error),
 }
 
-/// Parses the command line, and takes options that it does not set from the file of knobs, if any.
+/// Parses the command line, and adds options from the file of knobs that the command line does not
+/// set, if there is such a file.
 ///
 /// # Errors
 /// As [`Refused`] says.

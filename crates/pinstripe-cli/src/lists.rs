@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use pinstripe::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// A longer list is an error: it is probably a device, or another file by mistake.
+/// A longer list is an error: the path is probably a device, or another file by mistake.
 const LIST_MAX_BYTES: u64 = 256 << 20;
 
-/// The paths that a list names, one on each line, or each up to a zero byte. `-` is standard
-/// input. Empty lines name nothing.
+/// The paths in a list, one per line, or each ended by a zero byte. `-` is standard input. Empty
+/// lines name nothing.
 ///
 /// # Errors
 /// Fails when the list cannot be read, is too long, or is empty.
@@ -44,8 +44,8 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The patterns of a list, one on each line; empty lines and lines that begin with `#` are skipped.
-/// As in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
+/// The patterns in a list, one per line; empty lines and lines that begin with `#` are skipped. As
+/// in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
 ///
 /// # Errors
 /// Fails when the list cannot be read or a pattern is invalid.

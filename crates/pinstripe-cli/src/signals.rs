@@ -86,7 +86,7 @@ pub fn catch() -> Result<&'static Stop> {
     Ok(stop)
 }
 
-/// The flag that the first signal sets, if signals are caught, for code that only reads it.
+/// The flag that the first signal sets, if signals are caught; for code that only reads it.
 pub fn flag() -> Arc<AtomicBool> {
     Arc::clone(FLAG.get_or_init(Arc::default))
 }

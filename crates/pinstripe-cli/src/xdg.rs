@@ -87,7 +87,7 @@ pub fn runtime() -> Result<PathBuf> {
     }
 }
 
-/// The user's configuration directory, if there is one.
+/// The user's configuration directory, if the environment names one.
 pub fn config_dir() -> Option<PathBuf> {
     absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
 }

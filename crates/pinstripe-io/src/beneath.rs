@@ -24,7 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::descriptors::patiently;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The longest path that one system call takes: PATH_MAX without its NUL.
+/// The longest path that one system call accepts: PATH_MAX without its NUL.
 const MAX_PIECE_BYTES: usize = 4095;
 
 /// The flags for a directory on the way, which need no right to list it.

@@ -37,7 +37,7 @@ const PAUSE_MOST: Duration = Duration::from_millis(50);
 /// The number of files that every run has open: its streams, members, a database.
 const SET_ASIDE: u64 = 24;
 
-/// Registers a keeper, for as long as it lives.
+/// Registers a keeper until it is dropped.
 pub fn register(keeper: &Arc<impl Keeper + 'static>) {
     let keeper: Weak<dyn Keeper> = Arc::downgrade(keeper) as Weak<dyn Keeper>;
     let mut keepers = lock(&KEEPERS);

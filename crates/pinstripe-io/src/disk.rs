@@ -101,7 +101,7 @@ fn lowest(mut device: PathBuf) -> PathBuf {
     device
 }
 
-/// The device below a mapped device (encryption, a plain volume), if there is only one.
+/// The device below a mapped device (encryption, a plain volume), if there is exactly one.
 fn only_slave(device: &Path) -> Option<PathBuf> {
     let mut slaves = fs::read_dir(device.join("slaves")).ok()?;
     let first = slaves.next()?.ok()?;

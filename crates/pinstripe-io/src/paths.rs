@@ -1,4 +1,4 @@
-//! Checks of paths that a user named, before they are opened.
+//! Examines paths that a user named, before they are opened.
 //!
 //! Verbs use this module, so that no other module asks the file system about a path. Symlinks are
 //! followed unless a function says otherwise. Not in this module: the content of files.

@@ -139,7 +139,8 @@ struct PoolRound<T, S> {
     items: Vec<T>,
     step: S,
     next: AtomicUsize,
-    /// The number of threads that may be in a step. A thread counts itself before it takes an item.
+    /// The number of threads that may be in a step. A thread counts itself in this number before it
+    /// takes an item.
     working: Mutex<usize>,
     /// Notifies the caller that no thread is in a step any more. Only the caller waits for this, so
     /// that the threads, maybe hundreds, do not wake each other.

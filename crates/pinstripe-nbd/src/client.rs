@@ -30,7 +30,7 @@ const SKIPPED_BYTES_MAX: u32 = 2 * REQUEST_BYTES_MAX;
 /// The most bytes of a refused option that are skipped.
 const OPTION_SKIPPED_MAX: u32 = 1 << 20;
 
-/// A connection that has chosen its export.
+/// A connection whose client has chosen an export.
 struct ExportConnection<'a> {
     socket: &'a OwnedFd,
     terms: Terms,

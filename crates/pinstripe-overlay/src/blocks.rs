@@ -1,8 +1,8 @@
 //! Reads the blocks of files: from the local cache, else from the source.
 //!
 //! A read that the planner did not foresee fetches the smallest block that contains it; all other
-//! reads fetch large blocks. So a random reader does not wait for data that it does not need, and
-//! read-ahead takes few requests.
+//! reads fetch large blocks. So a random read does not wait for data that it does not need, and
+//! read-ahead needs few requests.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -128,7 +128,7 @@ impl CallPool {
     }
 }
 
-/// A call that is being made, until its end or its panic.
+/// A call that is being made; ends the measurement of its time, also after a panic.
 struct Timed<'a> {
     answers: &'a Answers,
     began: Instant,

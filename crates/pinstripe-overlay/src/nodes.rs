@@ -1,4 +1,4 @@
-//! The files and directories behind inode numbers.
+//! The files and directories that inode numbers stand for.
 //!
 //! The number of a file stands for a file of the source with a certain content, so that pages which
 //! the kernel caches under that number stay valid; a changed file gets another number. A directory
@@ -19,7 +19,7 @@ use pinstripe_io::file_tree::{FileKind, ROOT};
 use crate::locks::{OverlayLock, RankedMutex};
 use crate::source::{ContentVersion, SourceEntry};
 
-/// The file or directory behind a number.
+/// The file or directory that an inode number stands for.
 #[derive(Debug)]
 pub(crate) struct SourceNode {
     pub(crate) path: Box<[u8]>,
@@ -86,7 +86,7 @@ impl Nodes {
         }
     }
 
-    /// The file or directory behind a number.
+    /// The file or directory that an inode number stands for.
     ///
     /// # Errors
     /// Fails with [`Kind::NotFound`] if the number is unknown or forgotten.

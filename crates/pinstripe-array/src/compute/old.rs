@@ -8,7 +8,7 @@ use crate::geometry::RowMap;
 use crate::plan::{PlanPiece, RowPlan};
 
 /// The old bytes that a piece of a plan needs, by shard: read, zeros, or computed. `reads` holds
-/// them by transfer of the plan's reads.
+/// the bytes that were read, by transfer of the plan's reads.
 ///
 /// # Errors
 /// Fails with [`Kind::TooManyLosses`] if the plan rebuilds what cannot be rebuilt, which no planner

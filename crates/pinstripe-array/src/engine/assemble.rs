@@ -1,4 +1,4 @@
-//! Assembling an array from its members, also after a power cut.
+//! Assembles an array from its members, also after a power cut.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct AssembleOptions {
 
 /// Leaves out unusable devices, and trusts parity and maps of regions that may be stale.
 pub struct Assembly {
-    /// The flusher that runs it.
+    /// The flusher that runs the array.
     pub flusher: Flusher,
     /// Devices that were named on the call and are not used.
     pub left_out: Vec<LeftOut>,

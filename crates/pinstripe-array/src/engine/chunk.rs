@@ -1,4 +1,4 @@
-//! Filling one chunk of a member from the others, with its checksums.
+//! Fills one chunk of a member, with its checksums, from the other members.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! The bytes and checksums that a member is to get for a column, when it is filled or the array
-//! grows.
+//! The bytes and checksums to be written to a member for a column, when the member is filled or the
+//! array grows.
 
 use super::Array;
 use crate::format::BLOCK_BYTES;

@@ -49,8 +49,9 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
     create_with(create_options, devices.into_iter().map(Some).collect(), Vec::new())
 }
 
-/// Creates an array of devices by slot, where `None` stays missing, and spares. Their former
-/// content is lost. The array uses as many bytes of each member as the shortest member has.
+/// Creates an array of devices by slot, where `None` leaves a slot without a member, and of spares.
+/// Their former content is lost. The array uses as many bytes of each member as the shortest member
+/// has.
 ///
 /// # Errors
 /// Fails with the errors of [`ArrayGeometry::new`] and of the devices; with [`Kind::Usage`] when
@@ -150,8 +151,8 @@ pub(super) fn fresh(
     initialize(device, &own)
 }
 
-/// The same member for another slot. The member has everything but the superblock that names its
-/// slot.
+/// Changes a member that is being created so that it is for another slot. The member has everything
+/// but the superblock that names its slot.
 pub(super) fn for_slot(
     member: &ArrayMember,
     common: &Superblock,
@@ -168,7 +169,7 @@ fn initialize(device: SharedDevice, own: &Superblock) -> Result<Arc<ArrayMember>
     Ok(Arc::new(member))
 }
 
-/// Erases both superblocks of a device, which then is not a member any more.
+/// Erases both superblocks of a device, which is then no longer a member.
 ///
 /// # Errors
 /// Fails with the errors of the device.
@@ -178,7 +179,7 @@ pub(crate) fn erase(device: &SharedDevice) -> Result<()> {
     device.sync()
 }
 
-/// The areas that a device gets as a member of an array; `None` if it is too small for that.
+/// The areas that a device gets as a member of an array; `None` if the device is too small.
 ///
 /// # Errors
 /// Fails with the errors of the device.

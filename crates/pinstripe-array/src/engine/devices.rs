@@ -1,9 +1,9 @@
 //! The role of a device in an array, and changes of members that are named by their device.
 //!
-//! Invariant: a device is looked up and acted on in one call of the flusher, so no slice of work
+//! Invariant: a device is looked up and used in one call of the flusher, so that no slice of work
 //! moves it to another slot in between.
 //!
-//! This module does not compare paths. The caller says whether a path is the device.
+//! This module does not compare paths. The caller decides whether a path is the device.
 
 use std::path::Path;
 

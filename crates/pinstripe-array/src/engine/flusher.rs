@@ -36,7 +36,7 @@ pub struct Flusher {
 }
 
 impl Flusher {
-    /// A flusher that continues where the superblock says.
+    /// A flusher that continues where the superblock says that the last one stopped.
     pub(super) fn new(array: Arc<Array>) -> Self {
         let granule = Some(array.superblock().granule).filter(|bytes| *bytes > 0);
         let rules = Rules { granule, ..Rules::default() };
@@ -72,7 +72,7 @@ impl Flusher {
         done.map(|()| count)
     }
 
-    /// Counts of the row pieces written so far; may be read while the flusher works.
+    /// The counts of the row pieces written so far, which may be read while the flusher works.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.rows.tally
     }
@@ -163,9 +163,9 @@ impl Flusher {
 
 /// Long work.
 impl Flusher {
-    /// Does a slice of pending long work, about `most_bytes` of each member. The first pending work
-    /// in this order is done: resync, healing, growing, filling an empty slot from a spare,
-    /// filling, scrubbing.
+    /// Does a slice of pending long work, which moves about `most_bytes` of each member. The first
+    /// pending work in this order is done: resync, healing, growing, filling an empty slot from a
+    /// spare, filling, scrubbing.
     ///
     /// # Errors
     /// Fails with `Kind::TooManyLosses` when too many members failed.

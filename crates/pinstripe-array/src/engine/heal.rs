@@ -3,8 +3,8 @@
 //!
 //! A reader that finds a bad block notes it; the flusher heals it between batches.
 //!
-//! Invariant: no record that may be replayed names a healed block, or a power cut during its write
-//! would make parity from a torn block.
+//! Invariant: no log record that may be replayed names a healed block; otherwise, a power cut
+//! during the write of the block would compute parity from a torn block.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 /// The most blocks that wait to be healed. Bad blocks beyond this number are noted when they are
 /// read again.
 const OPEN_MAX: usize = 4096;
-/// Blocks that a member refuses before it is marked failed.
+/// The number of blocks whose writes may fail before a member is marked as failed.
 const BAD_BLOCKS_MAX: u64 = 20;
 
 /// Blocks by slot and number.
@@ -63,7 +63,7 @@ pub(super) struct Bad {
 /// The outcome for one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Healed {
-    /// It holds the expected content.
+    /// The block holds the expected content.
     Yes,
     /// The content cannot be rebuilt.
     Lost,

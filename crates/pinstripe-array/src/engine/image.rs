@@ -111,7 +111,7 @@ impl RowImage {
         Some(sum_of(self.block(shard, block)?, wrong.get(by)?))
     }
 
-    /// Blocks that are not what they should be.
+    /// Blocks that do not hold the expected content.
     pub fn mismatches(&self) -> Vec<BlockMismatch> {
         if self.bad.iter().all(|bad| bad.is_empty()) && self.agrees() {
             return Vec::new();
@@ -136,9 +136,9 @@ impl RowImage {
         (0..self.bad.len()).flat_map(of_block).collect()
     }
 
-    /// Whether all shards fit each other over their whole length. Most rows do, and one pass over
-    /// the row is faster than one per block. If a data shard is absent, parity cannot be compared
-    /// with anything.
+    /// Whether data, parity and copies of all shards match over their whole length. Most rows do,
+    /// and one pass over the row is faster than one per block. If a data shard is absent, parity
+    /// cannot be compared with anything.
     fn agrees(&self) -> bool {
         if self.map.mirrors() {
             let there: Vec<&[u8]> = self.bytes.iter().flatten().map(Vec::as_slice).collect();

@@ -19,7 +19,7 @@ pub(super) struct Log {
     pub array: ArrayId,
     pub position: u64,
     pub sequence: u64,
-    /// Bytes of the log on each member.
+    /// Bytes of the log area on each member.
     pub area_bytes: u64,
     /// Bytes since the last checkpoint.
     pub used_bytes: u64,
@@ -155,7 +155,7 @@ fn read_payload(head: &RecordHeader, slot: usize, member: &ArrayMember) -> Optio
     kept.suits(&bytes).then_some(bytes)
 }
 
-/// What each member kept of a record, handed out piece by piece.
+/// The payload that each member kept of a record, handed out piece by piece.
 pub(super) struct Payloads {
     bytes: Vec<Option<Vec<u8>>>,
     used: Vec<usize>,

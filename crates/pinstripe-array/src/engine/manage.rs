@@ -63,8 +63,8 @@ impl Flusher {
         array.fail(slot)
     }
 
-    /// Ends a replace: the member stays in its slot, and the device that was being filled is not
-    /// used any more. Returns the report.
+    /// Ends a replace: the member stays in its slot, and the device that was being filled is no
+    /// longer used. Returns the report.
     ///
     /// # Errors
     /// Fails with [`Kind::Refused`] when the member of this slot is not being replaced; with
@@ -150,7 +150,7 @@ impl Flusher {
         }
     }
 
-    /// Adds a device as a spare. Its former content is lost.
+    /// Adds a device as a spare. The former content of the device is lost.
     ///
     /// # Errors
     /// Fails with [`Kind::Usage`] when it is too small; with the errors of the device.
@@ -241,8 +241,8 @@ impl Flusher {
 }
 
 impl LongWork {
-    /// Moves a spare into an empty slot, if there are both and nothing else is being filled.
-    /// Returns the slot.
+    /// Moves a spare into an empty slot, if there is a spare and an empty slot, and nothing else is
+    /// being filled. Returns the slot.
     pub(crate) fn take_spare(&mut self, logged: &mut LoggedArray) -> Result<Option<usize>> {
         let superblock = logged.array.superblock();
         let is_empty = |slot: &Slot| matches!(slot, Slot::Missing | Slot::Failed(_));

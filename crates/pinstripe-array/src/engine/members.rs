@@ -4,9 +4,9 @@
 //! of members to write is copied under the lock; the outcome is stored under the lock afterwards.
 //!
 //! Invariants:
-//! - every member that is present has seen the newest generation, or the one before it while the
-//!   newest is being written. A member on which it could not be written is marked as failed, and
-//!   the superblocks of the others record that;
+//! - every present member has the newest generation, or the one before it while the newest is being
+//!   written. A member on which it could not be written is marked as failed, and the superblocks of
+//!   the others record that;
 //! - generations reach the disks in the order of their numbers: `newest` is locked from the choice
 //!   of a number until the last member has it. It is the only lock of an array that is held during
 //!   transfers, and only changes of a superblock wait for it;
@@ -163,7 +163,7 @@ impl Members {
     }
 
     /// Changes the superblock, durably on all present members. Members on which it cannot be
-    /// written are marked as failed. `survives` says whether the array can do without the slots
+    /// written are marked as failed. `survives` returns whether the array can do without the slots
     /// that are absent now.
     ///
     /// # Errors
@@ -183,9 +183,9 @@ impl Members {
         published
     }
 
-    /// Replaces the member in a slot by its complete copy, durably on all members that are present.
-    /// Returns false, and leaves the slot as it was, if the superblock could not be written to the
-    /// copy: the caller then drops the replacement.
+    /// Replaces the member in a slot by its complete copy, durably on all present members. Returns
+    /// false, and leaves the slot as it was, if the superblock could not be written to the copy:
+    /// the caller then drops the replacement.
     ///
     /// # Errors
     /// Fails with the errors of [`publish`](Self::publish).

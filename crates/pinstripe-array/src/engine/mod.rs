@@ -7,13 +7,13 @@
 //! [`Array`] may be used by any number of threads; one [`Flusher`] puts rows on the members.
 //!
 //! Invariants:
-//! - a batch's record is durable on all members that are present before anything of the batch is
-//!   written in place, and everything of earlier batches is durable then as well;
-//! - a member that failed is written to no more, and the other superblocks say so durably before
-//!   any write that it misses is reported as done;
-//! - what is read matches its checksum, or was computed from what does.
+//! - a batch's record is durable on all present members before anything of the batch is written in
+//!   place, and everything of earlier batches is durable then as well;
+//! - a failed member is not written any more, and the superblocks of the others record the failure
+//!   durably before any write that it misses is reported as done;
+//! - bytes that are read match their checksum, or were computed from bytes that do.
 //!
-//! Words for making things right (`ARCHITECTURE.md` says when each is done):
+//! The words for repairs (`ARCHITECTURE.md` says when each is done):
 //!
 //! | word | what it does | file |
 //! |---|---|---|
@@ -173,7 +173,7 @@ impl Array {
         })
     }
 
-    /// Whether everything can still be read without these members.
+    /// Whether all data can still be read without these members.
     pub fn survives(&self, absent: MemberSet) -> bool {
         self.shape().survives(absent)
     }
@@ -200,12 +200,12 @@ impl Array {
         self.members.get(slot)
     }
 
-    /// All slots, as they are now.
+    /// All slots with their present members.
     fn members(&self) -> MemberSlots {
         self.members.slots()
     }
 
-    /// The member that has a shard; `None` where it is absent.
+    /// The member that has a shard; `None` if that member is absent.
     fn holder(&self, map: &RowMap, shard: usize) -> Option<Arc<ArrayMember>> {
         let place = map.place(shard);
         let end = place.start + u64::from(map.len());
@@ -239,7 +239,7 @@ impl Array {
         Ok(())
     }
 
-    /// Reads a transfer's bytes, marks the blocks that are bad, and queues them for healing.
+    /// Reads a transfer's bytes, marks the bad blocks, and queues these blocks for healing.
     fn fetch(&self, it: &Transfer) -> (Vec<u8>, Vec<Mark>) {
         let (bytes, bad) = self.inspect(it);
         bad.iter().for_each(|bad| self.note_bad_block(it, bad));

@@ -13,7 +13,7 @@ use crate::plan::{Method, RowPlan};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{into_inner, lock};
 
-/// Spans that one call of `run` examines.
+/// The number of spans that one call of `run` examines.
 const RUN_SPANS: usize = 1024;
 
 impl Array {

@@ -1,10 +1,11 @@
-//! Filling a member from the others while batches continue.
+//! Fills a member from the other members while batches continue.
 //!
-//! A member that is being filled is used below a point that the superblocks record, and counts as
-//! absent above it. Batches write to it below the point. Above the point, batches note the first
-//! filled chunk that they made stale, and filling resumes at that chunk: a write costs at most the
-//! bytes between that chunk and the end of the filled part. While there are such writes, the point
-//! is recorded after every slice, and no batch comes between a slice and the record of its point.
+//! A member that is being filled is used below an offset (the point) that the superblocks record,
+//! and counts as absent above it. Batches write to the member below the point. Above the point,
+//! batches note the first filled chunk that they made stale, and filling resumes at that chunk: a
+//! write costs at most the bytes between that chunk and the end of the filled part. While there are
+//! such writes, the point is recorded after every slice, and no batch comes between a slice and the
+//! record of its point.
 //!
 //! Invariant: the point is moved only when everything below it is durable on the member, checksums
 //! included, and no chunk below it was written since it was filled. So interrupted work resumes at
@@ -25,7 +26,8 @@ use crate::member::ArrayMember;
 use pinstripe_base::error::Result;
 use pinstripe_base::id::MemberId;
 
-/// Bytes of a member between two moves of the recorded point, unless batches write there.
+/// Bytes of a member that are filled between two updates of the recorded point, unless batches
+/// write there.
 pub(super) const DURABLE_BYTES: u64 = 64 << 20;
 /// The number of slices after which the point is recorded each time, once a batch wrote above the
 /// point.
@@ -178,7 +180,7 @@ impl Array {
 
 impl Fill {
     /// Fills a slice of the member. Returns the rest of the fill, if any is left. The recorded
-    /// point moves at least each `between_points` bytes.
+    /// point is updated after at most `between_points` bytes.
     pub fn step(
         mut self,
         logged: &mut LoggedArray,

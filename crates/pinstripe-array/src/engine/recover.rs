@@ -26,8 +26,8 @@ impl Array {
         })
     }
 
-    /// A column of a shard, from its member or the rest of its row, and the numbers of its lost
-    /// blocks.
+    /// A column of a shard, from its member or from the rest of its row, and the numbers of the
+    /// lost blocks.
     pub(super) fn recover_column(
         &self,
         map: &RowMap,

@@ -1,24 +1,25 @@
-//! Recovery after a power cut: brings the tables up to date with the log, and makes the rows of its
-//! last two records consistent again.
+//! Recovery after a power cut: brings the checksum tables up to date with the log, and makes the
+//! rows of the log's last two records consistent again.
 //!
 //! Any sector of the blocks in the newest record may be old or new. The same holds for the record
 //! before it if no write of the newest record was begun: a batch begins only when everything before
 //! it is durable. Everything older is in place, so older records only update checksums.
 //!
 //! A record that holds its data is written in place again (`redo`). Then the checksums of a column
-//! decide its state: after the newest record, after the one before, or before both, with no more
-//! mismatching blocks than parity replaces. The blocks that do not match are rebuilt, whatever
-//! damaged them (`take_state`). If the blocks of a column match no single state, its parity is
-//! computed again from its present data. If a data shard that was not written is absent, the logged
-//! part of parity replaces it: the part in the newest record whose writes were begun. A shard that
-//! was being written and is absent now has the content that parity gives, if parity and the other
-//! shards are all of one state; otherwise the shard is lost.
+//! decide its state: after the newest record, after the one before, or before both; a state may
+//! have at most as many mismatching blocks as parity replaces. The blocks that do not match are
+//! rebuilt, whatever damaged them (`take_state`). If the blocks of a column match no single state,
+//! its parity is computed again from its present data. If a data shard that was not written is
+//! absent, the logged part of parity replaces it: the part in the newest record whose writes were
+//! begun. A shard that was being written and is absent now has the content that parity gives, if
+//! parity and the other shards are all of one state; otherwise the shard is lost.
 //!
-//! A block that matches no checksum it ever had is torn or damaged. The block counts as valid if a
-//! record wrote it and neither a sync nor a later batch proves that write durable: some of its
-//! sectors are old, some new, as a disk leaves them, and sectors that the write did not change are
-//! intact. Any other block that matches no checksum was durable, so it is damaged, and is lost. A
-//! record without pieces proves that all before it is durable ([`LoggedArray::mark_durable`]).
+//! A block that matches none of the checksums that it ever had is torn or damaged. The block counts
+//! as valid if a record wrote it and neither a sync nor a later batch proves that write durable:
+//! some of its sectors are old, some new, as a disk leaves them, and sectors that the write did not
+//! change are intact. Any other block that matches no checksum was durable, so it is damaged, and
+//! is lost. A record without pieces proves that everything before it is durable
+//! ([`LoggedArray::mark_durable`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 struct LoggedWrite {
     /// Shards that were written, and the checksums of their new content.
     written: Vec<(usize, Sum)>,
-    /// P and Q of the data that stayed; `None` where it was not logged or is lost.
+    /// P and Q of the unchanged data; `None` where it was not logged or is lost.
     unchanged: [Option<Vec<u8>>; 2],
     /// Logged data of shards: of those that were absent at that time, or of all that were written.
     logged: Vec<(usize, Option<Vec<u8>>)>,
@@ -106,7 +107,7 @@ impl LoggedWrite {
 type Writes = BTreeMap<(u64, u64), LoggedWrite>;
 
 /// Brings the tables up to date with the log, and makes the rows of its last two records
-/// consistent. Returns how many records there were.
+/// consistent. Returns the number of records in the log.
 ///
 /// # Errors
 /// Fails with the errors of the members.
@@ -149,7 +150,7 @@ pub(super) fn replay(logged: &mut LoggedArray) -> Result<usize> {
     Ok(records)
 }
 
-/// The columns of an array after its last two records.
+/// The columns of an array, and the state of replay after the log's last two records.
 struct ColumnReplay<'a> {
     array: &'a Array,
     /// Something of the newest record is in place, so everything before that record was durable.
@@ -291,9 +292,9 @@ impl ColumnReplay<'_> {
         Some(parity)
     }
 
-    /// Leaves a column as it on_disk, because a shard that was being written is absent. Nothing is
-    /// lost if all present shards are of one state: after the newest record, after the one before,
-    /// or before both.
+    /// Leaves a column as it is on disk, because a shard that was being written is absent. Nothing
+    /// is lost if all present shards are of one state: after the newest record, after the one
+    /// before, or before both.
     fn leave(
         &self,
         map: &RowMap,
@@ -346,7 +347,7 @@ impl ColumnReplay<'_> {
     }
 
     /// Makes all copies equal to the first valid copy. The sets are tried in order, and the first
-    /// copy found is used. If no set has such a copy, the block is lost.
+    /// copy found is used. If no set has a valid copy, the block is lost.
     fn same_copies(
         &self,
         map: &RowMap,

@@ -40,8 +40,8 @@ pub(super) struct Resync {
 }
 
 impl Array {
-    /// Finds the regions that a power cut may have left inconsistent. Returns whether there are
-    /// any.
+    /// Finds the regions that a power cut may have left inconsistent. Returns whether there are any
+    /// such regions.
     pub(super) fn mark_unsure(&self, was_clean: bool) -> bool {
         let all = match self.consistency() {
             Consistency::Log => return false,
@@ -58,7 +58,7 @@ impl Array {
         unsure > 0
     }
 
-    /// Whether a resync is pending: some rows may have parity, or copies, that do not match.
+    /// Whether a resync is pending, because some rows may have parity or copies that do not match.
     pub(super) fn has_unsure(&self) -> bool {
         self.has_unsure.load(Ordering::Acquire)
     }
@@ -68,7 +68,7 @@ impl Array {
         self.members.with_superblock(|superblock| superblock.consistency)
     }
 
-    /// Whether the parity of a row may not match its data.
+    /// Whether the parity of a row may differ from its data.
     pub(super) fn is_unsure(&self, map: &RowMap) -> bool {
         self.has_unsure() && self.any_holder(map, |member, range| member.is_unsure(range))
     }
@@ -185,7 +185,8 @@ impl Resync {
 }
 
 impl LoggedArray {
-    /// Marks the regions of a batch durably before it is written in place, under the bitmap policy.
+    /// Under the bitmap policy, marks the regions of a batch durably before the batch is written in
+    /// place.
     pub(super) fn mark_regions_dirty(&mut self, pieces: &[LogPiece]) -> Result<()> {
         if self.array.consistency() != Consistency::Bitmap {
             return Ok(());

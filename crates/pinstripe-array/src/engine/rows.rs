@@ -163,8 +163,8 @@ impl RowWriter {
         }
     }
 
-    /// Computes what the batch writes, and writes its record durably. Members on which it could not
-    /// be written are marked as failed. Returns the pieces of the record, job by job.
+    /// Computes the bytes that the batch writes, and writes its record durably. Members on which it
+    /// could not be written are marked as failed. Returns the pieces of the record, job by job.
     fn record(&mut self, logged: &mut LoggedArray) -> Result<Vec<LogPiece>> {
         let slots = logged.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();

@@ -1,11 +1,11 @@
-//! Writing to rows that lost more than their parity replaces: the array continues for the other
-//! rows.
+//! Writes to rows that lost more than their parity replaces, so that the array continues for the
+//! other rows.
 //!
-//! Such a row is written block by block. Where a block's column can be planned, it is written as
-//! usual. Where the column cannot be planned, the new block is written to its member alone, and the
-//! parity of the column is marked lost: it covers content that is lost already. A partly written
-//! block whose old bytes are lost, or a block whose member is absent, is not stored; the next sync
-//! reports that, once.
+//! A row with too many losses is written block by block. A block whose column can be planned is
+//! written as usual. Where the column cannot be planned, the new block is written to its member
+//! alone, and the parity of the column is marked lost: it covers content that is lost already. A
+//! partly written block whose old bytes are lost, or a block whose member is absent, is not stored;
+//! the next sync reports that, once.
 //!
 //! Invariant: no log record names a block that is written alone. A power cut during such a write
 //! may cost that block.
@@ -35,7 +35,8 @@ pub(super) struct UnplannableWindow {
 #[derive(Default)]
 pub(super) struct Salvage {
     windows: Vec<UnplannableWindow>,
-    /// Blocks whose new content could not be stored; the next sync reports them and resets this.
+    /// The number of blocks whose new content could not be stored; the next sync reports them and
+    /// resets this.
     unstored: u64,
 }
 
@@ -46,7 +47,7 @@ impl Salvage {
         self.windows.clear();
     }
 
-    /// Keeps a window for later if it fails only because of what its own row has lost.
+    /// Keeps a window for later if planning it failed only because of losses in its own row.
     ///
     /// # Errors
     /// Returns the given error if the array itself has lost too much, or if the error is of another
@@ -118,7 +119,7 @@ impl Salvage {
 }
 
 impl Array {
-    /// A block of a data chunk with the new bytes over the old; `None` if the old ones are lost.
+    /// A block of a data chunk: the new bytes over the old ones; `None` if the old bytes are lost.
     fn merged(
         &self,
         map: &RowMap,

@@ -1,10 +1,10 @@
 //! Scrubbing: everything is read and compared: blocks with their checksums, parity with data,
 //! copies with each other.
 //!
-//! A block that fails its checksum is the bad one. If all checksums match and parity does not match
-//! the data, the two parities of level 6 identify the bad shard if there is only one. Otherwise the
-//! bad shard is unknown; a repair then computes parity from the data, and copies the first copy
-//! over the others.
+//! A block that fails its checksum counts as the bad one. If all checksums match and parity does
+//! not match the data, the two parities of level 6 identify the bad shard if there is only one.
+//! Otherwise the bad shard is unknown; a repair then computes parity from the data, and copies the
+//! first copy over the others.
 
 mod begin;
 

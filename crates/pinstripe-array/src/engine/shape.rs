@@ -1,4 +1,4 @@
-//! The placement of an array's rows, which changes while it grows.
+//! The placement of an array's rows, which changes while the array grows.
 //!
 //! A reader works with one shape and starts again if the shape changed during the read: the bytes
 //! may have been overwritten before they were read. Writes gather by the shape in the cache, which
@@ -28,7 +28,7 @@ impl Array {
         cache.rows_changed().notify_all();
     }
 
-    /// Runs a read by one shape in which all of `range` has a place.
+    /// Calls `read` with a shape in which all of `range` has a place.
     ///
     /// # Errors
     /// Fails with the errors of `read`; with [`Kind::TooManyLosses`] where the bytes were lost by a

@@ -50,7 +50,7 @@ impl Device for HeldSync {
     forward_device!(inner: read_at write_at write_long_at len set_len discard caps place);
 }
 
-/// A thread for each task.
+/// An executor that starts a thread for each task.
 struct Threads;
 
 impl Executor for Threads {

@@ -66,7 +66,7 @@ pub enum SlotState {
     Present,
     /// The member is being filled.
     Rebuilding,
-    /// The member failed, or was missing when the array was assembled. It may come back.
+    /// The member failed, or was missing when the array was assembled. The member may return.
     Failed,
     /// There is none.
     Missing,
@@ -79,7 +79,7 @@ pub struct Errors {
     pub reads: u64,
     /// Blocks that failed their checksum.
     pub checksums: u64,
-    /// Blocks that were rewritten from the other members.
+    /// Blocks that were rewritten with content from the other members.
     pub healed: u64,
     /// Blocks that could not be written, and are rebuilt from the other members when read.
     pub bad_blocks: u64,
@@ -103,9 +103,9 @@ pub struct WorkStatus {
 pub enum WorkKind {
     /// A member is filled.
     Rebuild,
-    /// A member that was away gets the blocks written meanwhile.
+    /// A member that was away gets the blocks that were written during that time.
     Recover,
-    /// A member is copied to another one, which replaces it.
+    /// A member is copied to another one, which then replaces it.
     Replace,
     /// Parity is recomputed where it may not match the data.
     Resync,

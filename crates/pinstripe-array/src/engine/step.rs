@@ -17,7 +17,7 @@ pub enum Step {
         /// Bytes of each member that were moved or examined in this slice.
         bytes: u64,
     },
-    /// Some work has ended.
+    /// Some work has ended, with this report.
     Done(WorkReport),
 }
 
@@ -34,7 +34,7 @@ pub struct WorkReport {
     pub is_finished: bool,
     /// Bytes of each member that were moved.
     pub bytes: u64,
-    /// Blocks whose content could not be rebuilt: reading them fails until they are written.
+    /// Blocks whose content could not be rebuilt; reads of such a block fail until it is written.
     pub lost_blocks: u64,
     /// The first blocks that did not hold the expected content.
     pub mismatches: Vec<Mismatch>,
@@ -57,6 +57,6 @@ pub struct Mismatch {
     pub path: Option<PathBuf>,
     /// The offset of the block in each member's data.
     pub member_offset: u64,
-    /// Whether it was repaired.
+    /// Whether the block was repaired.
     pub is_mended: bool,
 }

@@ -33,7 +33,7 @@ impl Array {
         self.shape().survives(self.absent())
     }
 
-    /// Drops a replacement that missed a write to the member it copies.
+    /// Drops a replacement that missed a write to the member of which it is a copy.
     ///
     /// # Errors
     /// Fails with the errors of [`fail`](Self::fail).
@@ -46,7 +46,7 @@ impl Array {
         }
     }
 
-    /// Drops the replacement of a member, which keeps its slot.
+    /// Drops the replacement of a member; the member keeps its slot.
     ///
     /// # Errors
     /// Fails with the errors of [`fail`](Self::fail).

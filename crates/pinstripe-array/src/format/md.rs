@@ -6,8 +6,8 @@
 //! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1; the checks in these functions are also made
 //! here. Numbers named `_sectors` are in md's units of 512 bytes.
 //!
-//! Invariants: a decoded superblock encodes to the same bytes, as far as md counts them as the
-//! superblock's; an unknown feature is refused, since it may change the place of data.
+//! Invariants: a decoded superblock encodes to the same bytes, as far as these belong to the
+//! superblock by md's rules; an unknown feature is refused, since it may change the place of data.
 //!
 //! This module does not decide which members belong together or whether they may be used: of
 //! several superblocks, the one with the most events is the array's.
@@ -28,7 +28,7 @@ pub(crate) const DEVICES_MAX: usize = (SUPERBLOCK_BYTES - HEAD_BYTES) / 2;
 /// The largest size of a list of bad blocks, in bytes.
 pub(crate) const BAD_BLOCKS_BYTES_MAX: usize = 4096;
 
-/// The first word of every superblock; 0.90 has it in the byte order of the machine.
+/// The first word of every superblock; metadata 0.90 stores it in the byte order of the machine.
 pub const MAGIC: u32 = 0xa92b_4efc;
 const HEAD_BYTES: usize = 256;
 const CHECKSUM_AT: usize = 216;
@@ -41,7 +41,7 @@ pub(crate) const FEATURE_RECOVERY: u32 = 1 << 1;
 pub const FEATURE_RESHAPE: u32 = 1 << 2;
 /// The list of bad blocks is not empty.
 pub(crate) const FEATURE_BAD_BLOCKS: u32 = 1 << 3;
-/// This device is to replace another one of the same role.
+/// This device is to replace another device with the same role.
 pub(crate) const FEATURE_REPLACEMENT: u32 = 1 << 4;
 /// Several machines have the array open.
 pub(crate) const FEATURE_CLUSTERED: u32 = 1 << 8;
@@ -117,11 +117,11 @@ pub struct MdReshape {
 /// The fields of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MdDeviceInfo {
-    /// The start of its data.
+    /// The sector at which the device's data starts.
     pub data_offset_sectors: u64,
     /// The most sectors that data can take.
     pub data_sectors: u64,
-    /// The place of this superblock, which determines its version.
+    /// The place of this superblock, which determines the version of the metadata.
     pub place: MdPlace,
     /// The recovered part of the data, counted from its start; for a journal device, the tail of
     /// the journal.

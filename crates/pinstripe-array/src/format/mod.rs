@@ -25,7 +25,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// CRC-32C of bytes, preceded by the place that they belong to.
+/// CRC-32C of some bytes, preceded by the place to which they belong.
 fn crc32c_of(place: &[&[u8]], bytes: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     place.iter().for_each(|part| digest.update(part));

@@ -38,7 +38,7 @@ pub struct SectorPlace {
     pub slot: u16,
     /// The area.
     pub area: TableKind,
-    /// Number of the sector in its area.
+    /// The number of the sector in its area.
     pub number: u64,
     /// The version of the sector's content; the first version if versions are not counted.
     pub version: Version,

@@ -5,8 +5,8 @@
 //! page:  eight leaves, 4 KiB, which the map of regions has a state for
 //! ```
 //! The sum ffffffff means that the content of the block is unknown: it is an erasure. The sum 0
-//! means that the block was never written: it reads as zeros, whatever the disk has there. A page
-//! that was never written is not stored; its region and all of its blocks count as unwritten.
+//! means that the block was never written: it reads as zeros, whatever is on the disk. A page that
+//! was never written is not stored; its region and all of its blocks count as unwritten.
 //!
 //! A page is written as a unit, under a version that is hashed into each of its leaves and stored
 //! in the map. So a leaf that is old because the disk lost its last write does not match.
@@ -33,7 +33,7 @@ pub struct Sum(u32);
 impl Sum {
     /// The sum of a block that was never written.
     pub(crate) const UNWRITTEN: Sum = Sum(0);
-    /// The sum of a block that was written and is lost: it matches no bytes.
+    /// The sum of a block that was written and is lost: no bytes match this sum.
     pub const LOST: Sum = Sum(u32::MAX);
 
     /// The sum of a block's bytes. Two values are reserved: a checksum of 0 is replaced by 1, and
@@ -47,7 +47,7 @@ impl Sum {
         self != Self::UNWRITTEN
     }
 
-    /// Whether a block with these bytes may have this sum.
+    /// Whether a block with these bytes matches this sum.
     pub fn suits(self, block: &[u8]) -> bool {
         self == Self::of(block)
     }

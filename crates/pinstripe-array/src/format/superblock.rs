@@ -14,8 +14,8 @@
 //! ```
 //! Older versions left zeros where "noted since" and the scrub stand, and recorded a scrub as work 3.
 //!
-//! The generation counts the states that members must agree on: a member without the newest one was
-//! away, and its data may be old. md calls this number events.
+//! The generation counts the states on which members must agree: a member without the newest
+//! generation was away, and its data may be old. md calls this number events.
 //!
 //! Invariant: a superblock that decodes is consistent: its areas follow one another, and its slot
 //! exists.
@@ -63,7 +63,7 @@ byte_enum! {
     }
 }
 
-/// The state of one slot, as the members agree on it.
+/// The state of one slot, on which all members agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// The slot never had a member, or its member was removed.
@@ -321,10 +321,10 @@ impl Superblock {
         self.slots.iter().any(|slot| matches!(slot, Slot::Failed(_) | Slot::Rebuilding(_)))
     }
 
-    /// Whether the notes of the others name all regions that a member with this superblock lacks.
-    /// `newest` is the superblock of the array, in which the member's slot is marked as failed. A
-    /// copy of the member from before the notes began lacks more, and so does one that was never
-    /// complete in this slot.
+    /// Whether the notes of the other members name all regions that a member with this superblock
+    /// lacks. `newest` is the superblock of the array, in which the member's slot is marked as
+    /// failed. A copy of the member from before the notes began lacks more regions, and so does a
+    /// member that was never complete in this slot.
     pub(crate) fn lacks_only_noted(&self, newest: &Superblock) -> bool {
         let own = self.slots.get(usize::from(self.slot));
         newest.noted_since > 0
@@ -395,7 +395,7 @@ fn tail(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<(u64, Option<ScrubProgress>)> 
     }
 }
 
-/// The work in progress. Older versions recorded a scrub there.
+/// The work in progress. Older versions recorded a scrub as work in progress.
 fn work(r: &mut Reader<'_>, slots: usize) -> Result<(Work, Option<ScrubProgress>)> {
     let (work, slot, flags) = (r.u8()?, r.u16()?, r.u8()?);
     let columns = r.u32()?;

@@ -1,5 +1,5 @@
-//! The placement of an array on its members at one moment: all of it by one geometry, or, while it
-//! grows by a member, the moved part by the new geometry and the rest by the old one.
+//! The placement of an array on its members at one moment: usually by one geometry; while the array
+//! grows by a member, the moved part follows the new geometry and the rest the old one.
 //!
 //! ```text
 //! a member:  | moved: new geometry | dead: nothing lies there | not moved yet: old geometry |
@@ -188,7 +188,7 @@ impl Shape {
         }
     }
 
-    /// Whether everything can still be read without these members.
+    /// Whether all data can still be read without these members.
     pub fn survives(&self, absent: MemberSet) -> bool {
         self.geometry.survives(absent) && self.before().is_none_or(|it| it.survives(absent))
     }

@@ -31,7 +31,7 @@ pub struct MdAssembleOptions {
     pub force: bool,
 }
 
-/// A device that is not part of the array as it was assembled.
+/// A device that is not part of the assembled array.
 #[derive(Debug)]
 pub struct MdLeftOut {
     /// The device.
@@ -44,7 +44,7 @@ pub struct MdLeftOut {
 pub struct MdAssembly {
     /// The array.
     pub array: MdArray,
-    /// Devices that were given and are not members of it now.
+    /// Devices that were given and are not members of the assembled array.
     pub left_out: Vec<MdLeftOut>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct ReplacementMember {
 }
 
 impl ReplacementMember {
-    /// The replacement, if there is one.
+    /// The replacement of this member, if there is one.
     pub fn member(&self) -> Option<Arc<ArrayMember>> {
         read(&self.member).clone()
     }

@@ -101,8 +101,8 @@ impl ArrayMember {
         self.bring_by(blocks, |page, region| self.read_page(page, region))
     }
 
-    /// Marks lost all blocks of those leaves that cannot be read. These leaves are written again
-    /// with the tables.
+    /// Marks all blocks as lost whose leaves cannot be read. These leaves are written again with
+    /// the tables.
     pub(crate) fn mark_unreadable_lost(&self, blocks: &Range<u64>) -> Result<()> {
         self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
     }

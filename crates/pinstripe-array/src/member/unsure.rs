@@ -93,7 +93,7 @@ impl ArrayMember {
         tables.doubtful.clear();
     }
 
-    /// Whether a block within a range of data may be older or newer than its checksum. This is
+    /// Whether a block within a range of data may be older or newer than its checksum says. This is
     /// known only after the block was read.
     pub fn is_doubtful(&self, range: &Range<u64>) -> bool {
         self.lock().doubts(range).next().is_some()
@@ -113,7 +113,7 @@ impl ArrayMember {
         Ok(())
     }
 
-    /// Whether the parity of a range of data may not match it.
+    /// Whether the parity of a range of data may differ from the data.
     pub(crate) fn is_unsure(&self, range: &Range<u64>) -> bool {
         let page = |offset: u64| offset / BLOCK_BYTES / PAGE_BLOCKS;
         let pages = page(range.start)..=page(range.end.saturating_sub(1).max(range.start));

@@ -1,4 +1,4 @@
-//! Assembling an array from its devices.
+//! Assembles an array from its devices.
 
 use std::path::PathBuf;
 
@@ -68,8 +68,8 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
 }
 
 /// Assembles an array from these devices, replays its log, and registers it under a name. Without
-/// devices, it uses those that are registered under the name. With `force`, unusable devices are
-/// left out, and parity that may be stale is trusted.
+/// given devices, uses the devices that are registered under the name. With `force`, unusable
+/// devices are left out, and parity that may be stale is trusted.
 ///
 /// # Errors
 /// Fails with the errors of [`engine::assemble`]; with [`Kind::WrongMember`] for a device of

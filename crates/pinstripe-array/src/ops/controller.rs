@@ -60,7 +60,8 @@ pub struct ArrayController {
     turn: Mutex<()>,
     /// The generation that is recorded in the register.
     noted: AtomicU64,
-    /// A copy of the rules as last set, so that a reader does not have to wait for the flusher.
+    /// A copy of the rules that were last set, so that a reader does not have to wait for the
+    /// flusher.
     rules: Mutex<Rules>,
 }
 

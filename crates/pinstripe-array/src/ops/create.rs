@@ -32,7 +32,7 @@ pub struct CreateRequest {
     pub consistency: Consistency,
     /// Bytes of the granule; `None` follows the size of the requests.
     pub granule: Option<u32>,
-    /// The devices in the order of their slots; `None` leaves one missing.
+    /// The devices in the order of their slots; `None` leaves a slot without a member.
     pub members: Vec<Option<PathBuf>>,
     /// Spare devices.
     pub spares: Vec<PathBuf>,
@@ -139,7 +139,7 @@ pub fn chunk_bytes_of(text: &str) -> Result<u64> {
     Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
-/// A policy by its name.
+/// The policy with a given name.
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] if the name is unknown.

@@ -17,7 +17,7 @@ pub use devices::of_devices;
 pub struct Detail {
     /// The name.
     pub name: String,
-    /// The format of its superblocks: `pinstripe`, or md's version.
+    /// The format of the array's superblocks: `pinstripe`, or md's version.
     #[serde(default)]
     pub metadata: String,
     /// The id.
@@ -32,9 +32,9 @@ pub struct Detail {
     pub capacity_bytes: u64,
     /// Bytes of data on each member.
     pub member_bytes: u64,
-    /// When it was created, in seconds since 1970.
+    /// When the array was created, in seconds since 1970.
     pub made_seconds: i64,
-    /// The number of changes of its superblock: md's events.
+    /// The number of changes of the array's superblock, which md calls events.
     pub generation: u64,
     /// How parity survives a power cut: `log`, `bitmap` or `none`.
     pub consistency: String,
@@ -109,7 +109,7 @@ pub struct ErrorCounts {
     pub reads: u64,
     /// Blocks that failed their checksum.
     pub checksums: u64,
-    /// Blocks that were restored from the other members.
+    /// Blocks that were rewritten with content from the other members.
     pub healed: u64,
     /// Blocks that could not be written, and are computed from the other members when read.
     pub bad_blocks: u64,

@@ -20,7 +20,7 @@ use crate::plan::RmwLevel;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::units::{KIB, parse_size};
 
-/// A knob with its new value.
+/// A knob together with its new value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knob {
     /// The granule; `None` follows the size of the requests.
@@ -109,7 +109,7 @@ fn speed(value: &str) -> Result<u64> {
     Ok(if is_bare { bytes.saturating_mul(KIB) } else { bytes })
 }
 
-/// The text of a speed; parsing it gives the same speed.
+/// Formats a speed; parsing the text gives the same speed.
 pub(crate) fn speed_text(bytes: u64) -> String {
     match bytes {
         u64::MAX => "max".to_owned(),

@@ -2,9 +2,9 @@
 //! or in the one that serves the array.
 //!
 //! [`create`](create::create) and [`assemble`](assemble::assemble) add an array to the
-//! [`Register`]; all other verbs find it there by its name. An array that is served belongs to the
-//! serving process: requests go to the control socket of that process. Any other array is opened,
-//! used, and closed.
+//! [`Register`]; all other verbs look it up there by its name. An array that is served belongs to
+//! the serving process: requests go to the control socket of that process. Any other array is
+//! opened, used, and closed.
 
 pub mod assemble;
 mod check;

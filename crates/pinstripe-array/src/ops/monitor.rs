@@ -65,8 +65,8 @@ impl Watcher {
         Watcher { seen: BTreeMap::new(), tells_new }
     }
 
-    /// Takes one observation of all watched arrays, and returns the events since the last one, each
-    /// with the name of its array. An array whose name is missing in `sights` is gone.
+    /// Takes one observation of all watched arrays, and returns the events since the previous one,
+    /// each with the name of its array. An array whose name is missing in `sights` is gone.
     pub fn take(&mut self, sights: Vec<(String, Sight)>) -> Vec<(String, ArrayEvent)> {
         let mut told = Vec::new();
         let is_absent = |name: &String| !sights.iter().any(|(there, _)| there == name);

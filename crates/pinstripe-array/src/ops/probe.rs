@@ -52,7 +52,7 @@ pub enum Verdict {
     Shared,
     /// They do not.
     Apart,
-    /// The rounds do not agree, or there are too few of them.
+    /// The rounds do not agree, or there are too few rounds.
     Unclear,
 }
 

@@ -38,7 +38,7 @@ pub struct Entry {
     pub name: String,
     /// The id of the array, as hex digits.
     pub array: String,
-    /// The kind of superblock on its devices.
+    /// The kind of superblock on the array's devices.
     #[serde(default)]
     pub metadata: Metadata,
     /// Whether the array is an md array that was assembled by force, and is read that way.
@@ -220,7 +220,7 @@ impl Register {
         })
     }
 
-    /// Forgets an array; its members are not touched.
+    /// Forgets an array; its members are not changed.
     ///
     /// # Errors
     /// Fails with the errors of the system.

@@ -61,7 +61,7 @@ impl ScannedArray {
     }
 }
 
-/// Examines devices and groups those that carry a superblock by their array. Devices without a
+/// Examines devices, and groups those with a superblock by their array. Devices without a
 /// superblock are skipped.
 pub fn scan(paths: &[PathBuf]) -> Scan {
     let mut scan = Scan::default();
@@ -75,7 +75,7 @@ pub fn scan(paths: &[PathBuf]) -> Scan {
     scan
 }
 
-/// The devices of all registered arrays, each once.
+/// The devices of all registered arrays, without duplicates.
 ///
 /// # Errors
 /// Fails when the register cannot be read; an unreadable entry is skipped.

@@ -12,7 +12,7 @@ pub(super) struct Case {
     pub row: RowMap,
     pub absent: MemberSet,
     pub marks: Vec<Mark>,
-    /// What each shard holds, whether or not it can be read.
+    /// The content of each shard, whether or not it can be read.
     pub truth: Vec<Vec<u8>>,
     /// The content that each shard must have in the end.
     pub goal: Vec<Vec<u8>>,
@@ -169,7 +169,8 @@ impl Case {
         out
     }
 
-    /// New bytes of the data shards that are written; `None` where a piece does not change them.
+    /// The new bytes of the data shards that are written; `None` where a piece does not change
+    /// them.
     fn fresh(&self, piece: &PlanPiece, old: &[Option<Vec<u8>>]) -> Vec<Option<Vec<u8>>> {
         let shards = 0..self.row.shards();
         let merged = |shard: usize| {

@@ -65,7 +65,7 @@ impl Counts {
 }
 
 impl Volume {
-    /// The counts so far.
+    /// The counters of the array so far.
     pub fn counters(&self) -> VolumeCounters {
         let (shared, get) = (&self.shared, |counter: &AtomicU64| counter.load(Ordering::Relaxed));
         VolumeCounters {

@@ -15,7 +15,7 @@
 //!
 //! Invariants: writes that returned before a sync was called are durable when it returns. Dirty
 //! bytes exceed the limit by at most one piece of a write per thread. When the array fails, all
-//! waiting callers return its error, and every later call fails until a caller changes something
+//! waiting calls return its error, and every later call fails until a caller changes something
 //! through [`Volume::with`].
 //!
 //! This module does not write rows to the members; the engine does (`array/engine`).
@@ -111,8 +111,8 @@ impl Volume {
         self.shared.keep(report);
     }
 
-    /// Bytes of each member that pending work moved per second lately; 0 while it makes no
-    /// progress.
+    /// The recent rate of pending work in bytes of each member per second; 0 while the work makes
+    /// no progress.
     pub(crate) fn work_rate(&self) -> u64 {
         self.shared.work_rate()
     }

@@ -35,7 +35,7 @@ pub struct FlusherInputs {
     pub now: Duration,
     /// The number of the requested sync, if there is one.
     pub sync: Option<u64>,
-    /// When pending work may continue, if there is any.
+    /// When pending work may continue; `None` if no work is pending.
     pub work_at: Option<Duration>,
     /// Whether the last task was a slice of pending work.
     pub has_worked: bool,
@@ -93,7 +93,7 @@ impl WorkPace {
         self.next
     }
 
-    /// Records the bytes that users have moved so far.
+    /// Records the number of bytes that users have moved so far.
     pub fn look(&mut self, now: Duration, user_bytes: u64) {
         if user_bytes != self.users {
             (self.users, self.active_at) = (user_bytes, Some(now));

@@ -2,7 +2,7 @@
 //! and the two condvars on which they wait for each other.
 //!
 //! Invariants: no thread waits for an event that cannot happen, since an error or a stop wakes all
-//! of them. A sync has ended when a flusher's sync that began after the call has ended.
+//! waiting threads. A sync has ended when a flusher's sync that began after the call has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -165,7 +165,7 @@ impl VolumeState {
         ended.and(failure.map_or(Ok(()), Err))
     }
 
-    /// Stores the error for all unfinished syncs up to this one.
+    /// Stores the error for all unfinished syncs up to this number.
     pub(crate) fn fail_syncs(&self, up_to: u64, error: &Error) {
         let mut inner = self.lock();
         let not_done = inner.syncs_done + 1..=up_to;

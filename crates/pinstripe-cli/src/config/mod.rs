@@ -191,7 +191,7 @@ impl Config {
         })
     }
 
-    /// The key of the store that has a member in one of these places.
+    /// The key of the store that has a member at one of these places.
     pub fn key_of(&self, places: &[&Path]) -> CredentialArgs {
         let is_it = |entry: &&StoreEntry| {
             entry.members.iter().any(|member| {

@@ -129,7 +129,7 @@ impl<'a> Table<'a> {
         Ok(strings)
     }
 
-    /// An absolute path; `~/` at its beginning is the home directory.
+    /// An absolute path; `~/` at its beginning stands for the home directory.
     pub fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>> {
         let Some(text) = self.string(key)? else { return Ok(None) };
         let at = self.place(key);
@@ -155,7 +155,7 @@ impl<'a> Table<'a> {
         texts.into_iter().map(pattern).collect()
     }
 
-    /// One absolute path, or a list of them that is not empty; empty if the key is missing.
+    /// One absolute path, or a non-empty list of absolute paths; empty if the key is missing.
     pub fn path_or_paths(&mut self, key: &'static str) -> Result<Vec<PathBuf>> {
         match self.value(key).map(|value| (value, value.get_ref())) {
             None => Ok(Vec::new()),

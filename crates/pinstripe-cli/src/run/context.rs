@@ -71,7 +71,7 @@ pub struct Run {
 pub struct Ending {
     /// The exit code, if nothing was lost.
     pub code: u8,
-    /// The facts of the summary event besides the counters.
+    /// The facts of the summary event, in addition to the counters.
     pub facts: Event,
 }
 

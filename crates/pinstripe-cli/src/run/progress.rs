@@ -108,7 +108,7 @@ impl Drop for Ticker {
 struct Flows {
     /// By flow: bytes and time at the last update.
     seen: Vec<(u64, Duration)>,
-    /// By output: its name, and bytes in the last second.
+    /// For each output, its name and the number of bytes in the last second.
     rates: Vec<(String, u64)>,
     limit: Option<String>,
 }

@@ -101,7 +101,8 @@ impl Screen {
         let _ = self.event(&Event::error(error));
     }
 
-    /// Keeps messages back while something else covers the terminal, or prints those that were kept.
+    /// Holds messages back while something else covers the terminal, or prints those that were held
+    /// back.
     pub fn hold_messages(&self, is_held: bool) {
         let kept = std::mem::replace(&mut *lock(&self.held), is_held.then(Vec::new));
         kept.into_iter().flatten().for_each(|text| self.complain(&text));

@@ -62,9 +62,9 @@ impl CatalogFile {
     }
 }
 
-/// The catalog of a store: the one that was named, or the user's own. A store that is shown as of
-/// an earlier time has a catalog of its own, because an update would remove later snapshots from
-/// the usual one.
+/// The catalog of a store: the file that was named, or the user's default one. A store that is
+/// shown as of an earlier time has a catalog of its own, because an update would remove later
+/// snapshots from the usual one.
 ///
 /// # Errors
 /// Fails when no catalog was named and there is no home directory.

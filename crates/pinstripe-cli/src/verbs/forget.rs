@@ -109,7 +109,7 @@ impl ForgetArgs {
         Ok(Ending::done(Event::default().with("forgotten", goes).with("kept", kept)))
     }
 
-    /// The rules: those of the command line or, if it has none, those of the config file.
+    /// The rules on the command line or, if it has none, those in the config file.
     fn policy(&self, run: &Run) -> Result<Policy> {
         if !self.rules.is_empty() || !self.snapshots.is_empty() {
             return Ok(self.rules.policy());

@@ -1,8 +1,8 @@
 //! Buffers that a disk can read and write directly, and a pool with a limited number of them.
 //!
 //! Invariants: the memory of an [`AlignedBuf`] begins at a multiple of [`BUFFER_ALIGN`], never
-//! moves, and is always initialised; a buffer from a pool returns to it wherever it is dropped, so
-//! no error path can make a pool shrink.
+//! moves, and is always initialised; a buffer from a pool returns to the pool wherever the buffer
+//! is dropped, so no error path can make a pool shrink.
 //!
 //! A buffer never grows beyond its capacity.
 

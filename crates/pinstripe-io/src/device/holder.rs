@@ -117,7 +117,7 @@ impl FileDevice {
 /// The device or file that is looked up in the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
-    /// A block device by its number.
+    /// A block device, identified by its device number.
     Device(u64),
     /// A file by the number of its file system and its inode number.
     File(u64, u64),

@@ -94,8 +94,8 @@ impl Ring {
         self.flying() + self.landed.len()
     }
 
-    /// Begins to write all of `buf` at `offset`. If `depth` transfers are in flight, it first waits
-    /// for one of them. Errors come with the completion.
+    /// Begins to write the entire `buf` at `offset`. If `depth` transfers are in flight, it first
+    /// waits for one of them. Errors come with the completion.
     pub fn submit_write(
         &mut self,
         device: &Arc<FileDevice>,

@@ -212,12 +212,12 @@ impl<'a> Lane<'a> {
         self.barrier().map(|()| self.traffic())
     }
 
-    /// The counts so far.
+    /// The counts of this lane so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.queue.traffic()
     }
 
-    /// The first error, if there was one.
+    /// The first error of the lane, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.shared.queue.error()
     }

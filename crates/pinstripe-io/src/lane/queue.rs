@@ -154,7 +154,7 @@ impl Queue {
         self.work.notify_all();
     }
 
-    /// The first error, if there was one.
+    /// The first error of the lane, if there was one.
     pub fn error(&self) -> Option<Error> {
         self.state().error.as_ref().map(Error::duplicate)
     }

@@ -22,7 +22,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::sync::{Stop, lock};
 
 const FILE: INodeNo = INodeNo(2);
-/// Names and attributes never change, so the kernel need not ask again.
+/// How long the kernel caches names and attributes, which never change.
 const CACHED_FOREVER: Duration = Duration::from_secs(1 << 30);
 /// The time for which the kernel caches the length of a device, which may grow.
 const CACHED_BRIEFLY: Duration = Duration::from_secs(1);

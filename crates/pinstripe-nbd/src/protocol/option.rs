@@ -16,7 +16,7 @@ pub struct OptionHead {
     pub bytes: u32,
 }
 
-/// An option with its data.
+/// An option of the handshake with its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientOption<'a> {
     /// Chooses an export in the old way, in which the server cannot refuse.

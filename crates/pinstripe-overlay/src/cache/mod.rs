@@ -7,10 +7,10 @@
 //! The key of a cell is a hash of the source's name, the path, the version of the content and the
 //! place in it: cells of a changed file are never found. Eviction is by the clock algorithm.
 //!
-//! Invariants: bytes are returned only if they match the checksum in their row; the row has a
-//! checksum, too. So the cache is never synced, and after a power cut, cells that did not reach the
-//! disk are not found. One process uses a directory at a time. A failure of the cache never fails a
-//! read: the cache is then used less.
+//! Invariants: bytes are returned only if they match the checksum in the row of their cell; the row
+//! itself has a checksum, too. So the cache is never synced, and after a power cut, cells that did
+//! not reach the disk are not found. One process uses a directory at a time. A failure of the cache
+//! never fails a read: the cache is then used less.
 
 #![allow(clippy::disallowed_methods, reason = "keeps blocks in files of its own")]
 
@@ -90,8 +90,7 @@ pub struct CacheUsage {
 
 impl BlockCache {
     /// Opens the cache in a directory, which is created if it is missing; the cache takes at most
-    /// `bytes`. `source` names the cached source, so that several sources can use one cache in
-    /// turn.
+    /// `bytes`. `source` names the cached source; several sources can use one cache in turn.
     ///
     /// # Errors
     /// Fails with [`Kind::Exists`] for a directory with other content, [`Kind::Busy`] while another

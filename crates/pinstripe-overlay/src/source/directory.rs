@@ -62,7 +62,7 @@ struct SourceFile {
     path: Arc<[u8]>,
     version: ContentVersion,
     file: Arc<File>,
-    /// The same file opened again for short reads, without the kernel's read-ahead.
+    /// The same file, opened a second time for short reads, without the kernel's read-ahead.
     scattered: Option<Arc<File>>,
     /// Whether the file is on a local file system, which returns cached data at once.
     is_local: bool,

@@ -32,7 +32,7 @@ pub struct ContentVersion {
 pub struct SourceEntry {
     /// What it is.
     pub kind: FileKind,
-    /// The identity of the file, the same for all its names: device and inode.
+    /// The identity of the file, which all its names share: device and inode.
     pub identity: (u64, u64),
     /// Permission bits, with set-user-id, set-group-id and sticky.
     pub mode: u32,
@@ -52,7 +52,7 @@ pub struct SourceEntry {
     pub version: ContentVersion,
 }
 
-/// A name in a directory, with its entry if the listing includes that.
+/// A name in a directory, with its entry if the listing includes entries.
 pub type ListedName = (Box<[u8]>, Option<SourceEntry>);
 
 /// A source of files that can be read by ranges.

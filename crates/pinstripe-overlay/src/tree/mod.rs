@@ -80,8 +80,8 @@ impl ReadPart {
 }
 
 impl<S: RangeSource> OverlayTree<S> {
-    /// The tree of a source, whose blocks are kept in `cache` if there is one. Problems are
-    /// reported to `monitor`, each distinct one once.
+    /// The tree of a source; its blocks are kept in `cache`, if one is given. Problems are reported
+    /// to `monitor`, each distinct problem only once.
     ///
     /// # Errors
     /// Fails if the root of the source cannot be read; with [`Kind::Usage`] if the root is not a
@@ -230,7 +230,7 @@ impl<S: RangeSource> OverlayTree<S> {
         }
     }
 
-    /// The block from which a read is served: the smallest one that contains the range, unless a
+    /// The block from which a read is served: the smallest block that contains the range, unless a
     /// larger one was prefetched.
     fn block(&self, inode: u64, size: u64, range: &Range<u64>) -> BlockKey {
         let of = |bytes| BlockKey::of(inode, range.start, bytes);

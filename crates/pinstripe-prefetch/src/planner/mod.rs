@@ -5,15 +5,15 @@
 //! beginnings of runs are called points. A stream is an arithmetic progression of records. A stream
 //! is found when three points are at equal distances, when a run continues, or when reads densely
 //! cover a range in any order. A stream that reaches the end of the object may continue in laps, as
-//! when a program reads the columns of a matrix. Each stream has a window, the number of records
+//! when a program reads the columns of a matrix. Each stream has a window: the number of records
 //! that are prefetched for its reader. The window doubles when the reader had to wait for a record
 //! in flight, as long as doubling makes the reader faster; it never exceeds the number of records
 //! that the stream has consumed.
 //!
 //! Invariants: the bytes planned and not yet read, together with those planned in vain, never
 //! exceed the bytes read, or one record if that is more; the bytes planned and not yet read never
-//! exceed the memory limit. State is per object, not per handle, so any number of readers may share
-//! it.
+//! exceed the memory limit. State is kept per object, not per handle, so any number of readers may
+//! share it.
 //!
 //! Sources: the rules of stream detection and growth go back to AMP (Gill and Bathen, FAST 2007),
 //! the majority over recent strides to Leap (Maruf and Chowdhury, ATC 2020).

@@ -11,7 +11,7 @@ use super::laps::Laps;
 /// arrive.
 const TRAIL: i64 = 3;
 
-/// Records of the same length at equal distances.
+/// Records with the same length and with equal distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progression {
     /// The beginning of record 0.
@@ -116,7 +116,7 @@ impl Stream {
         }
     }
 
-    /// Confirms the stream, because a program announced it.
+    /// Marks the stream as confirmed, because a program announced it.
     pub(super) fn trust(&mut self) {
         (self.next, self.last, self.is_trusted) = (1, 0, true);
     }

@@ -42,7 +42,7 @@ pub enum Hint {
         /// Bytes from the beginning of one record to that of the next; negative for backwards.
         distance: i64,
     },
-    /// These ranges will be read, in this order. Ranges beyond the window are not prefetched.
+    /// The ranges that will be read, in this order. Ranges beyond the window are not prefetched.
     WillNeed(Vec<Range<u64>>),
     /// All planned ranges are no longer wanted.
     DontNeed,

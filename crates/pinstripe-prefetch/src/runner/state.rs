@@ -100,7 +100,7 @@ impl<K: Copy + Eq + Hash, U> State<K, U> {
         }
     }
 
-    /// The cell of a unit that a reader waits for, and whether the reader has to fetch it.
+    /// The cell of a unit for which a reader waits, and whether that reader has to fetch the unit.
     pub(super) fn demand(&mut self, key: K, bytes: u64) -> (Arc<Cell<U>>, bool) {
         if let Some(slot) = self.slots.get_mut(&key) {
             (slot.is_recent, slot.is_wanted, slot.origin) = (true, true, None);

@@ -151,7 +151,7 @@ impl Array {
         self.reshape(shape);
     }
 
-    /// Marks all these members failed.
+    /// Marks all members in these sets as failed.
     fn fail_all(&self, failed: Vec<MemberSet>) -> Result<()> {
         let all = failed.into_iter().fold(MemberSet::EMPTY, MemberSet::or);
         all.iter().try_for_each(|slot| self.fail(slot))

@@ -59,8 +59,8 @@ impl LongWork {
         Ok(())
     }
 
-    /// Begins to copy a member to another one, which receives every write to it and then replaces
-    /// it.
+    /// Begins to copy a member to another one, which receives every write to the member and then
+    /// replaces it.
     pub(crate) fn begin_replace(
         &mut self,
         logged: &mut LoggedArray,

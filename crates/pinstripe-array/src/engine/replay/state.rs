@@ -1,4 +1,4 @@
-//! The state of a column of blocks after a power cut, as its checksums show it.
+//! The state of a column of blocks after a power cut, determined from its checksums.
 //!
 //! State n of a column is its content after n of its last records. In each state, every shard has a
 //! checksum: that of the newest of these records that wrote the shard, otherwise that of the table.
@@ -205,7 +205,7 @@ impl ColumnReplay<'_> {
         Ok(true)
     }
 
-    /// A shard's block in a state; `None` where no bytes can be right.
+    /// A shard's block in a state; `None` if no bytes can match that state.
     fn expected(
         &self,
         map: &RowMap,
@@ -427,7 +427,7 @@ fn is_in_place(
     })
 }
 
-/// Rebuilds the blocks that are damaged or absent from the others. Returns whether the other blocks
+/// Rebuilds damaged and absent blocks from the other blocks. Returns whether the other blocks
 /// suffice, and every block with a checksum matches it.
 fn replace_damaged(map: &RowMap, state: &mut [Expected]) -> bool {
     let there: Vec<_> = state.iter().map(|block| block.bytes.clone()).collect();

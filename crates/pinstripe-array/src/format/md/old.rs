@@ -1,9 +1,9 @@
 //! The superblock of metadata 0.90: `mdp_super_t` in `include/uapi/linux/raid/md_p.h`,
 //! `super_90_load` and `super_90_validate` in `drivers/md/md.c`.
 //!
-//! It is 1024 words in the byte order of the machine that made it. The fields are given in terms of
-//! version 1, so that readers of superblocks need not distinguish the versions. A superblock of
-//! metadata 0.90 is never written.
+//! The superblock has 1024 words in the byte order of the machine that made it. The fields are
+//! given in terms of version 1, so that readers of superblocks need not distinguish the versions. A
+//! superblock of metadata 0.90 is never written.
 
 use super::{
     FEATURE_BITMAP, FEATURE_RESHAPE, MAGIC, MdArrayInfo, MdDeviceInfo, MdPlace, MdReshape, MdState,

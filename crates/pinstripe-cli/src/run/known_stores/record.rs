@@ -15,13 +15,13 @@ const NAMES_MAX: usize = 16;
 /// The record of one store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownStore {
-    /// Whether this host has opened it with a key, or made it encrypted.
+    /// Whether this host has opened the store with a key, or created it encrypted.
     pub encrypted: bool,
     /// Whether a user of this host accepted that the store is not encrypted.
     pub accepted_plain: bool,
     /// Absolute paths by which the store was named, the last one first.
     pub named: Vec<StoredPath>,
-    /// The places of its members.
+    /// The places of the store's members.
     pub members: Vec<MemberPlace>,
     /// The places of members that have left the store, the last one first: such a member may come
     /// back as another half of the store.

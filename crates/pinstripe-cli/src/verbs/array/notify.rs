@@ -33,7 +33,7 @@ pub struct Message<'a> {
     pub array: &'a str,
     /// What happened.
     pub event: &'a ArrayEvent,
-    /// The event as `--json` prints it.
+    /// The event in the form of `--json`.
     pub json: String,
 }
 
@@ -105,9 +105,9 @@ fn mail(to: &str, message: &Message<'_>) -> String {
     )
 }
 
-/// Runs a program with `input` on its standard input. If it has not ended after `deadline`, kills
-/// it and all processes that it started. The program's standard output is shown as messages,
-/// because that of this process may be JSON.
+/// Runs a program with `input` on its standard input. If the program has not ended after
+/// `deadline`, kills it and all processes that it started. The program's standard output is shown
+/// as messages, because that of this process may be JSON.
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] if the program does not exist; with [`Kind::Io`] if it failed or

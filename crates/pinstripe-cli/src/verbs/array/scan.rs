@@ -31,7 +31,7 @@ pub fn each(
     Ok(failed.ending(done))
 }
 
-/// Failures for some of several arrays.
+/// The failures of a verb for some of several arrays.
 #[derive(Default)]
 pub struct Failures {
     count: u64,

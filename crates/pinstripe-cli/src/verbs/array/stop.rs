@@ -49,7 +49,7 @@ impl ArrayStopArgs {
         Ok(Ending::done(Event::default().with("was_served", was_served)))
     }
 
-    /// Stops one array; returns whether it was served.
+    /// Stops one array; returns whether a process served it.
     fn stop(&self, run: &Run, name: &str, register: &Register) -> Result<bool> {
         let Some(mut client) = server_of(name, register)? else { return Ok(false) };
         send_request(&mut client, &Request::Stop { force: self.force })?;

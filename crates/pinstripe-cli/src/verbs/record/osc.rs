@@ -250,7 +250,8 @@ fn lamp(is_on: bool) -> OscValue<'static> {
     OscValue::Real(if is_on { 1.0 } else { 0.0 })
 }
 
-/// The meaning of a message; `None` for the release of a button and for unknown messages.
+/// The request that a message stands for; `None` for the release of a button and for unknown
+/// messages.
 fn meaning(message: &OscMessage<'_>) -> Option<OscRequest> {
     let number = |at: usize| match message.values.get(at) {
         Some(OscValue::Whole(it)) => Some(*it as f64),

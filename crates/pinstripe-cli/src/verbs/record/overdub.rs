@@ -10,7 +10,7 @@ use pinstripe_record::{InputSpec, PlayPlan, PreparedPlay};
 use crate::args::{Time, duration};
 use crate::verbs::play::sink_of;
 
-/// The ring buffer of each stream that is played, in bytes.
+/// The size of the ring buffer of each played stream, in bytes.
 const RING_BYTES: u64 = 128 << 10;
 
 /// Options of a take that is played during the recording.
@@ -38,8 +38,8 @@ impl OverdubArgs {
         self.play.is_some()
     }
 
-    /// Opens the take and its sink. This must precede opening the inputs, because one of them may
-    /// match the ports of the sink.
+    /// Opens the take to be played, and its sink. This must precede opening the inputs, because one
+    /// of them may match the ports of the sink.
     ///
     /// # Errors
     /// Fails with the errors of [`PreparedPlay::open`]; with [`Kind::Usage`] if no destination is

@@ -83,7 +83,7 @@ pub struct Shown<'a, T> {
     pub ready: Event,
     /// The text to add to the line that announces the mount.
     pub ready_line: String,
-    /// Periodic work, in a thread of its own.
+    /// Periodic work, which is done in a thread of its own.
     pub chore: Option<Chore<'a>>,
 }
 
@@ -94,7 +94,7 @@ pub struct Chore<'a> {
     pub interval: Duration,
     /// A call of this wake starts the work at once.
     pub wake: Option<&'a Wake>,
-    /// The work; it must end soon after the stop is set.
+    /// The work, which must end soon after the stop is set.
     pub work: &'a (dyn Fn(&Stop) + Sync),
 }
 
