@@ -257,8 +257,8 @@ impl ShortRun {
     /// Appends one byte.
     ///
     /// # Panics
-    /// Panics beyond 128 bytes, as all methods of this type do: it is used only for data whose
-    /// length is known beforehand.
+    /// Panics beyond 128 bytes, as all methods of this type do: the type is used only for data
+    /// whose length is known beforehand.
     pub fn u8(&mut self, value: u8) -> &mut Self {
         self.bytes[self.len] = value;
         self.len += 1;

@@ -18,8 +18,8 @@ impl Inner {
     /// therefore creates several objects with one name; the errors of the endpoint.
     ///
     /// # Errors
-    /// Fails with [`Kind::NoOneWinner`] where the bucket keeps versions since its member was made,
-    /// and makes an object of one name several times with them; with the errors of the endpoint.
+    /// Fails with [`Kind::NoOneWinner`] if the bucket keeps versions since its member was created,
+    /// and therefore creates several objects with one name; with the errors of the endpoint.
     pub(crate) fn require_one_winner(&self) -> Result<()> {
         let versions = &self.session.versions;
         let facts = self.facts();

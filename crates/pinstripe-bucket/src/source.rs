@@ -44,7 +44,7 @@ impl BucketSource {
     /// Checks that the prefix has objects.
     ///
     /// # Errors
-    /// Fails with [`Kind::NotFound`] if it has none; with the errors of the endpoint.
+    /// Fails with [`Kind::NotFound`] if the prefix has no objects; with the errors of the endpoint.
     pub(crate) fn open(
         session: Arc<Session>,
         runtime: Arc<Runtime>,

@@ -135,8 +135,8 @@ impl Common {
     /// All planned faults as one plan, for a verb that uses devices and no members of a store.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] for an operation or a room that devices do not have, because such
-    /// a fault would never occur.
+    /// Fails with [`Kind::Usage`] for an operation or a room that devices do not have, because a
+    /// fault for it would never occur.
     pub fn device_faults(&self) -> Result<Plan, Error> {
         let plan = self.fault_plan();
         let is_foreign = |fault: &&Fault| {
@@ -257,7 +257,7 @@ fn plan(text: &str) -> Result<Plan, String> {
 /// Parses a value whose type lists the accepted texts in its error.
 ///
 /// # Errors
-/// Fails with the advice of the error, on one line.
+/// The error is the advice of the parser's error, on one line.
 pub fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(one_line)
 }

@@ -62,7 +62,7 @@ fn end_if_caught_before(signal: i32, flag: &AtomicBool) {
 /// Catches signals from now on; the first signal sets the stop.
 ///
 /// # Errors
-/// Fails when the system does not allow it.
+/// Fails when the system does not allow signals to be caught.
 pub fn catch() -> Result<&'static Stop> {
     if let Some(stop) = STOP.get() {
         return Ok(stop);

@@ -34,7 +34,7 @@ const PASSAGE: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 /// component, with `.` or `..`, or with a NUL byte.
 ///
 /// # Errors
-/// Fails with [`Kind::Refused`], naming the path and what is wrong with it.
+/// Fails with [`Kind::Refused`]; the error names the path and what is wrong with the path.
 pub fn check_relative(path: &[u8]) -> Result<()> {
     let flaw = if path.is_empty() {
         "the path is empty"

@@ -49,7 +49,8 @@ pub fn register(keeper: &Arc<impl Keeper + 'static>) {
 /// waits for files in use.
 ///
 /// # Errors
-/// Fails with the errors of `open`; with the lack of descriptors if it lasts.
+/// Fails with the errors of `open`; with the error for too many open files if no descriptor becomes
+/// free.
 pub fn patiently<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match open() {
         Err(Errno::MFILE | Errno::NFILE) => wait(&mut open),

@@ -52,8 +52,8 @@ pub struct ProgramOutput {
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) if the program does not
-/// exist, [`Kind::Io`](pinstripe_base::error::Kind::Io) if it cannot be started. A program that
-/// fails or is killed is not an error.
+/// exist; with [`Kind::Io`](pinstripe_base::error::Kind::Io) if the program cannot be started. A
+/// program that fails or is killed is not an error.
 pub fn run(
     command: &mut Command,
     input: &[u8],

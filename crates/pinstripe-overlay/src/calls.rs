@@ -68,7 +68,7 @@ impl CallPool {
     /// Makes several calls in parallel, with one deadline for all.
     ///
     /// # Errors
-    /// Fails for each call, the errors of [`call`](Self::call).
+    /// Each call fails with the errors of [`call`](Self::call).
     pub(crate) fn call_all<T: Send + 'static, C: FnOnce(CallReply<T>) + Send + 'static>(
         &self,
         calls: impl IntoIterator<Item = C>,

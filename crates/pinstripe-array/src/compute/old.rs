@@ -47,7 +47,7 @@ pub(super) fn all_old(
 /// A shard computed from the available ones.
 ///
 /// # Errors
-/// Fails with [`Kind::TooManyLosses`] if they do not suffice.
+/// Fails with [`Kind::TooManyLosses`] if the available shards do not suffice.
 pub fn rebuilt(
     row: &RowMap,
     old: &[Option<Vec<u8>>],

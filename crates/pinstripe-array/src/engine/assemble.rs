@@ -373,7 +373,7 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
 /// The superblock of a device: the newer of its two copies.
 ///
 /// # Errors
-/// Fails with [`Kind::Corrupt`] if it is not a member, or both copies are damaged; with
+/// Fails with [`Kind::Corrupt`] if the device is not a member, or both copies are damaged; with
 /// [`Kind::Unsupported`] for a newer version; with the errors of the device.
 pub fn examine(device: &SharedDevice) -> Result<Superblock> {
     let read = |place: &u64| {

@@ -54,8 +54,8 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
 /// has.
 ///
 /// # Errors
-/// Fails with the errors of [`ArrayGeometry::new`] and of the devices; with [`Kind::Usage`] when
-/// one is too small, or more are missing than the array can do without.
+/// Fails with the errors of [`ArrayGeometry::new`] and of the devices; with [`Kind::Usage`] when a
+/// device is too small, or when more members are missing than the array can do without.
 pub(crate) fn create_with(
     create_options: &CreateOptions,
     slots: Vec<Option<SharedDevice>>,

@@ -142,7 +142,7 @@ impl Flusher {
     ///
     /// # Errors
     /// Fails with the errors of [`replace`](Self::replace); with [`Kind::NotFound`] if the array
-    /// has no such device; with [`Kind::Usage`] if it is not a member.
+    /// has no such device; with [`Kind::Usage`] if the device is not a member.
     pub(crate) fn replace_device(&mut self, is_it: IsDevice<'_>, with: SharedDevice) -> Result<()> {
         let role = self.role(is_it)?;
         match role.slot_in_use() {

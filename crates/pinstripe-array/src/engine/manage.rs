@@ -112,9 +112,9 @@ impl Flusher {
     /// spare, its former content is lost.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] when the device is too small; with [`Kind::Exists`] when it is
-    /// already a member; with [`Kind::Busy`] for a member that was away while another one is being
-    /// filled; with the errors of the device.
+    /// Fails with [`Kind::Usage`] when the device is too small; with [`Kind::Exists`] when the
+    /// device is already a member; with [`Kind::Busy`] for a member that was away while another one
+    /// is being filled; with the errors of the device.
     pub fn add(&mut self, device: SharedDevice) -> Result<AddedAs> {
         let superblock = self.logged.array.superblock();
         check_room(&device, &superblock)?;
@@ -153,7 +153,7 @@ impl Flusher {
     /// Adds a device as a spare. The former content of the device is lost.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] when it is too small; with the errors of the device.
+    /// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.
     pub fn add_spare(&mut self, device: SharedDevice) -> Result<()> {
         self.add_fresh(device).map(drop)
     }
@@ -176,7 +176,7 @@ impl Flusher {
     /// # Errors
     /// Fails with [`Kind::Refused`] when the slot has no member; with [`Kind::Busy`] while another
     /// member is being filled; with [`Kind::Usage`] when the device is too small; with
-    /// [`Kind::Exists`] when it is a member; with the errors of the device.
+    /// [`Kind::Exists`] when the device is a member; with the errors of the device.
     pub fn replace(&mut self, slot: usize, with: SharedDevice) -> Result<()> {
         self.check_slot(slot)?;
         if self.long.is_filling() {

@@ -167,7 +167,7 @@ impl Members {
     /// that are absent now.
     ///
     /// # Errors
-    /// Fails with [`Kind::TooManyLosses`] when the array cannot do without them.
+    /// Fails with [`Kind::TooManyLosses`] when the array cannot do without the failed members.
     pub fn publish(
         &self,
         change: impl FnOnce(&mut Superblock),

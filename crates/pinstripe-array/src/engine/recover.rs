@@ -56,7 +56,7 @@ impl Array {
     /// that the caller already knows to be bad or doubtful.
     ///
     /// # Errors
-    /// Fails with [`Kind::TooManyLosses`] where they are lost.
+    /// Fails with [`Kind::TooManyLosses`] where the bytes are lost.
     pub(super) fn recover(
         &self,
         map: &RowMap,

@@ -187,7 +187,7 @@ impl RecordHeader {
     ///
     /// # Errors
     /// Fails with [`Kind::Corrupt`] if the record is missing or differs; with [`Kind::Unsupported`]
-    /// when a newer version wrote it.
+    /// when a newer version wrote the record.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);

@@ -32,7 +32,7 @@ pub enum FoundSuperblock {
 /// Reads the superblock of a device, which may be in use.
 ///
 /// # Errors
-/// Fails with [`Kind::NotFound`] if the device has no superblock (the error says what it has
+/// Fails with [`Kind::NotFound`] if the device has no superblock (the error names the content found
 /// instead); with [`Kind::Corrupt`] and [`Kind::Unsupported`] for an unreadable superblock; with
 /// the errors of the device.
 pub fn examine(path: &Path) -> Result<Examined> {

@@ -79,7 +79,7 @@ pub fn send(client: &mut Client, request: &Request) -> Result<()> {
 /// The next reply.
 ///
 /// # Errors
-/// Fails with the other process's failure; with the errors of the connection.
+/// Fails with the error that the other process returned; with the errors of the connection.
 pub fn next(client: &mut Client) -> Result<Reply> {
     match serde_json::from_str(&client.line()?) {
         Ok(Reply::Failed(failure)) => Err(failure.into_error()),
@@ -147,7 +147,7 @@ pub fn start(
 /// The description of an array: from the process that serves it, or from its superblocks.
 ///
 /// # Errors
-/// Fails with the errors of both.
+/// Fails with the errors of the serving process and those of reading the superblocks.
 pub fn look(name: &str, register: &Register) -> Result<Detail> {
     match server(name, register)? {
         Some(client) => Reached::There(client).detail(),

@@ -160,7 +160,7 @@ impl Register {
     ///
     /// # Errors
     /// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::Corrupt`] for a damaged
-    /// entry, [`Kind::Unsupported`] for one of a newer version.
+    /// entry; with [`Kind::Unsupported`] for an entry of a newer version.
     pub fn read(&self, name: &str) -> Result<Entry> {
         check_name(name)?;
         let path = self.file(name);

@@ -120,7 +120,8 @@ impl Volume {
     /// Waits until nothing is dirty and no work is pending.
     ///
     /// # Errors
-    /// Fails with the reason why the array failed, or an error that it was stopped.
+    /// Fails with the reason why the array failed, or with an error that says that the array was
+    /// stopped.
     pub fn wait_idle(&self) -> Result<()> {
         self.shared.state.wait_idle()
     }
@@ -129,7 +130,7 @@ impl Volume {
     ///
     /// # Errors
     /// Fails with the reason why not everything was written; the array is then not closed cleanly,
-    /// and the log has all synced writes. Fails with [`Kind::Usage`] when it is called a second
+    /// and the log has all synced writes. Fails with [`Kind::Usage`] when `stop` is called a second
     /// time.
     pub fn stop(&self) -> Result<()> {
         let thread = lock(&self.thread).take();

@@ -98,7 +98,7 @@ pub trait Device: Send + Sync {
     /// Cuts the device to this length, or extends it with zeros.
     ///
     /// # Errors
-    /// Fails with [`Kind::Unsupported`] for another length than that of a device with a fixed one;
+    /// Fails with [`Kind::Unsupported`] for a new length if the length of the device is fixed;
     /// otherwise with the errors of the system.
     fn set_len(&self, bytes: u64) -> Result<()>;
 

@@ -75,7 +75,7 @@ impl Ring {
     ///
     /// # Errors
     /// Fails with [`Kind::Unsupported`] if the kernel has no io_uring or does not allow this
-    /// process to use it.
+    /// process to use io_uring.
     pub fn new(depth: usize) -> Result<Self> {
         let depth = depth.clamp(1, 1024);
         let uring = IoUring::new(depth as u32).map_err(unusable)?;

@@ -44,7 +44,7 @@ pub trait Sparse: Device {
     /// Makes `range` read as zeros in a way that is faster than writing them.
     ///
     /// # Errors
-    /// Fails with [`Kind::Unsupported`] when there is no such way, and nothing was changed; with
+    /// Fails with [`Kind::Unsupported`] when the device has no such way, and changes nothing; with
     /// [`Kind::NoSpace`] beyond the end, which is not moved; otherwise with the errors of the
     /// system.
     fn zero(&self, range: Range<u64>, space: Space) -> Result<()>;

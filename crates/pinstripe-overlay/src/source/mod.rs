@@ -67,8 +67,8 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The names in a directory, without "." and "..", in any order.
     ///
     /// # Errors
-    /// Fails with [`Kind::NotFound`] if the path does not exist; with [`Kind::Usage`] if it is not
-    /// a directory.
+    /// Fails with [`Kind::NotFound`] if the path does not exist; with [`Kind::Usage`] if the path
+    /// is not a directory.
     fn list(&self, path: &[u8]) -> Result<Vec<ListedName>>;
 
     /// Appends to `out` the bytes of a range that ends within the file.
@@ -110,7 +110,7 @@ pub trait RangeSource: Send + Sync + 'static {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// Fails with [`Kind::Usage`] if it is not a symbolic link.
+    /// Fails with [`Kind::Usage`] if the path is not a symbolic link.
     fn target(&self, path: &[u8]) -> Result<Vec<u8>>;
 
     /// Extended attributes: names and values.

@@ -20,7 +20,7 @@ use pinstripe_base::id::MemberId;
 ///
 /// # Errors
 /// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::TooManyLosses`] when no device
-/// of it can be read.
+/// of the array can be read.
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
     if entry.metadata == Metadata::Md {

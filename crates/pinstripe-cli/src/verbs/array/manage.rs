@@ -76,8 +76,8 @@ impl ArrayManageArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// Fails if a device cannot be used, nothing is changed. Fails if an action fails, the actions
-    /// before it are done.
+    /// If a device cannot be used, nothing is changed. If an action fails, the actions before it
+    /// are done.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let acts = self.acts()?;
         if acts.is_empty() {

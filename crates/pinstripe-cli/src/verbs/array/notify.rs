@@ -110,8 +110,8 @@ fn mail(to: &str, message: &Message<'_>) -> String {
 /// as messages, because that of this process may be JSON.
 ///
 /// # Errors
-/// Fails with [`Kind::NotFound`] if the program does not exist; with [`Kind::Io`] if it failed or
-/// was killed.
+/// Fails with [`Kind::NotFound`] if the program does not exist; with [`Kind::Io`] if the program
+/// failed or was killed.
 fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
     let name = PathBuf::from(command.get_program());
     let limits = ProgramLimits { deadline: Some(deadline), ..ProgramLimits::default() };

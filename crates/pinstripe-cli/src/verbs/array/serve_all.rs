@@ -91,7 +91,7 @@ fn serve_one(
 /// Replaces the word for the name in an address or path by the array's name.
 ///
 /// # Errors
-/// Fails with [`Kind::Usage`] for a text without that word, which would be the same for all arrays.
+/// Fails with [`Kind::Usage`] for a text without `{name}`, which would be the same for all arrays.
 pub fn with_name(text: &str, name: &str) -> Result<String> {
     match text.contains(NAME_WORD) {
         true => Ok(text.replace(NAME_WORD, name)),

@@ -50,9 +50,9 @@ pub fn ended(reached: &mut Reached) -> Result<u64> {
 /// one after the other, reports each result, and follows the started work.
 ///
 /// # Errors
-/// Fails if a device cannot be used, nothing was changed, and files that were created for devices
-/// are removed again. Fails if a request fails, the requests before it are done. Fails with the
-/// errors of [`conclude`].
+/// If a device cannot be used, nothing was changed, and files that were created for devices are
+/// removed again. If a request fails, the requests before it are done. Fails with the errors of
+/// [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
@@ -87,7 +87,7 @@ pub fn do_all(
 /// Sends the requests to an array one after the other, and reports each result.
 ///
 /// # Errors
-/// Fails if a request fails, the requests before it are done.
+/// If a request fails, the requests before it are done.
 pub fn ask_all(
     run: &Run,
     reached: &mut Reached,
@@ -147,8 +147,8 @@ pub fn conclude(
 /// that an array that grew has all of its members.
 ///
 /// # Errors
-/// Fails with [`Kind::Io`] for a device that failed, or was marked as failed, before its fill
-/// ended.
+/// Fails with [`Kind::Io`] for a device that failed, or was marked as failed, before the fill of
+/// the device ended.
 pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     let reports = || detail.reports.iter().filter(|report| report.number >= before);
     let fills = || reports().filter(|report| report.kind == "recover");

@@ -192,7 +192,7 @@ pub fn whole_dir(dir: &Path) -> Result<PathBuf> {
 /// The full path of a directory. `cannot` is the text for the error when the directory is missing.
 ///
 /// # Errors
-/// Fails with [`Kind::Usage`] if it is not a directory; with the errors of the system.
+/// Fails with [`Kind::Usage`] if the path is not a directory; with the errors of the system.
 pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = fs::canonicalize(dir);
     let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;

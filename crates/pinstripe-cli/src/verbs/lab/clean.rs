@@ -36,7 +36,7 @@ impl LabCleanArgs {
     /// Removes leftovers, and reports each.
     ///
     /// # Errors
-    /// Fails with the errors of [`remove_leftover`]; it stops at the first one.
+    /// Fails with the first of the errors of [`remove_leftover`], and then removes no more.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = match self.dirs.as_slice() {
             [] => vec![PathBuf::from(".")],

@@ -121,8 +121,8 @@ impl ShownArgs {
     /// Returns `None` if this process itself is to mount.
     ///
     /// # Errors
-    /// Fails when the process cannot be started. Fails if the background process fails, it reports
-    /// the reason, and this process ends with its exit code.
+    /// Fails when the process cannot be started. If the background process fails, it reports the
+    /// reason, and this process ends with the same exit code.
     pub fn in_background(&self, run: &Run, mountpoint: &Path) -> Result<Option<Ending>> {
         if self.foreground || background::is_background() {
             return Ok(None);
