@@ -69,7 +69,7 @@ pub fn wait_timeout<'a, T>(
 
 /// A flag that is set once, and for which threads can wait.
 ///
-/// It consists of the flag and an eventfd, which is readable once the flag is set and is never
+/// A stop consists of the flag and an eventfd, which is readable once the flag is set and is never
 /// read, so that one `set` wakes all present and future waiters. [`AsFd`] returns the descriptor
 /// for poll(2).
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Sets the stop permanently. This is safe in a signal handler: it uses an atomic store and a
+    /// Sets the stop permanently. `set` is safe in a signal handler: it uses an atomic store and a
     /// write(2), no lock and no memory allocation.
     pub fn set(&self) {
         // The flag first, so that a thread that is woken finds it set.

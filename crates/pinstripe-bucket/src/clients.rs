@@ -18,8 +18,8 @@ use crate::session::BucketClient;
 use crate::signed::Signed;
 use crate::traffic::CountingConnector;
 
-/// The access to an endpoint: region, credentials, certificate authorities. It has no `Debug`,
-/// because it holds secrets.
+/// The access to an endpoint: region, credentials, certificate authorities. `Access` has no
+/// `Debug`, because it holds secrets.
 #[derive(Default)]
 pub struct Access {
     /// The region for which requests are signed.

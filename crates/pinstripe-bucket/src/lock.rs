@@ -1,8 +1,8 @@
 //! Object lock: objects that cannot be deleted before a given time, and how that time is extended.
 //!
-//! A bucket with object lock keeps versions. In such a bucket a deletion only hides an object, and
-//! credentials that may delete versions cannot delete one before its time has elapsed. Objects are
-//! put with their lock time; `gc` extends the time for objects that are still needed
+//! A bucket with object lock keeps versions. In a bucket with object lock, a deletion only hides an
+//! object, and credentials that may delete versions cannot delete one before its time has elapsed.
+//! Objects are put with their lock time; `gc` extends the time for objects that are still needed
 //! (`retention.rs`).
 //!
 //! Invariant: only objects without which a store cannot be restored are locked: packs, snapshots,

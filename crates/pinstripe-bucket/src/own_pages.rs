@@ -1,7 +1,8 @@
 //! Reads pages of listings without the client.
 //!
-//! The client rejects an entire page if one key cannot be a path, such as `a/../b`. Such keys are
-//! foreign: the store creates none, and they must not hide the store's own keys.
+//! The client rejects an entire page if one key cannot be a path, such as `a/../b`. Keys that
+//! cannot be paths are foreign: the store creates none, and they must not hide the store's own
+//! keys.
 
 use object_store::list::PaginatedListResult;
 use object_store::path::Path as Key;

@@ -78,7 +78,7 @@ impl Buckets {
     }
 
     /// Like [`new`](Self::new), with any object store without a network, such as one in memory.
-    /// Requests to such a store are not counted.
+    /// Requests to an object store that is given in this way are not counted.
     #[must_use]
     pub fn over(
         client: impl Fn(&BucketPlace) -> Arc<dyn BucketClient> + Send + Sync + 'static,
@@ -105,8 +105,8 @@ impl Buckets {
         Buckets { allows_one_writer: allows, ..self }
     }
 
-    /// Shows members as they were at this time, in seconds since 1970. This needs buckets that keep
-    /// versions; nothing can be changed.
+    /// Shows members as they were at this time, in seconds since 1970. A past state needs buckets
+    /// that keep versions; nothing can be changed.
     #[must_use]
     pub fn with_past(self, at: Option<i64>) -> Self {
         Buckets { past: at, ..self }

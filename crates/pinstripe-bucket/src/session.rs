@@ -252,8 +252,8 @@ impl Session {
         }
     }
 
-    /// Creates an object at an endpoint without create-if-absent. This is safe only for a single
-    /// writer.
+    /// Creates an object at an endpoint without create-if-absent. Creating an object in this way is
+    /// safe only for a single writer.
     async fn create_alone(
         &self,
         key: &Key,

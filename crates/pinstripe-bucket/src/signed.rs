@@ -1,8 +1,8 @@
 //! Signed requests of S3 for which the client has no methods: settings of buckets, old versions,
 //! retention.
 //!
-//! They use the same connections, counters and limits as all other requests, and the same session
-//! retries them.
+//! Signed requests use the same connections, counters and limits as all other requests, and the
+//! same session retries them.
 
 use bytes::Bytes;
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
@@ -42,7 +42,7 @@ impl Answer {
     }
 }
 
-/// Signs and sends requests. It has no `Debug`, because it holds secrets.
+/// Signs and sends requests. `Signed` has no `Debug`, because it holds secrets.
 pub struct Signed {
     pub http: HttpClient,
     pub credentials: AwsCredentialProvider,

@@ -2,7 +2,7 @@
 //!
 //! A reader that opens an extent requests its length, then its trailer, then more bytes near its
 //! end: one request can answer all three. So the first request fetches the end of the extent
-//! together with the length. For a short extent, the end is the complete extent.
+//! together with the extent's length. For a short extent, the end is the complete extent.
 //!
 //! Invariants: ends are cached only for rooms whose extents never change, and never for the label.
 //! Before this process deletes or replaces an extent, its cached end is dropped. The cached bytes

@@ -174,9 +174,9 @@ impl AwsSettings {
         Ok(bytes)
     }
 
-    /// Those of the variables that are set, as options of the client. At least one must be set:
-    /// without options, the client would ask the machine for its role, at an address where another
-    /// host may answer.
+    /// The environment variables of these names that are set, as options of the client. At least
+    /// one must be set: without options, the client would ask the machine for its role, at an
+    /// address where another host may answer.
     fn of_names(&self, place: &BucketPlace, names: &[&str], first: &str) -> Result<Access> {
         let credentials = self.pairs(&[], names).filter(|pairs| !pairs.is_empty());
         let credentials = credentials.ok_or_else(|| {

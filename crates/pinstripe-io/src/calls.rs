@@ -181,7 +181,8 @@ impl CallQueue {
 
 impl<T> Call<T> {
     /// Waits for the answer or the panic of the call; returns `None` if it does not come within
-    /// `timeout`. It may also return `None` earlier. The answer is returned only once.
+    /// `timeout`. `wait` may also return `None` before the timeout. The answer is returned only
+    /// once.
     pub fn wait(&self, timeout: Duration) -> Option<std::thread::Result<T>> {
         let mut stage = self.0.stage.lock();
         if matches!(*stage, CallStage::Waiting) {

@@ -170,8 +170,8 @@ pub trait FileTree: Send + Sync + 'static {
     fn xattrs(&self, inode: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
     /// Whether no entry of the tree has an extended attribute of this name. The kernel then answers
-    /// programs itself, and does not ask the tree again. This matters because `ls -l` asks for ACLs
-    /// and labels of every entry.
+    /// programs itself, and does not ask the tree again. Caching the answer matters because `ls -l`
+    /// asks for ACLs and labels of every entry.
     fn has_nowhere(&self, _name: &[u8]) -> bool {
         false
     }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 pub struct MountInfo {
     /// The numbers of the mounted device, as `MAJOR:MINOR`.
     pub device: String,
-    /// The path at which it is mounted.
+    /// The path at which the file system is mounted.
     pub at: PathBuf,
     /// The type of the file system: ext4, xfs, tmpfs.
     pub kind: String,

@@ -84,7 +84,7 @@ pub(super) enum Event {
 
 impl Export {
     /// Serves a device under a name; clients that give no name get the export with the empty name.
-    /// For such a device, holes are not reported, and zeros are written as data.
+    /// The export of a plain device reports no holes, and writes zeros as data.
     pub fn new(name: impl Into<String>, device: SharedDevice) -> Self {
         Export::of(name.into(), ExportTarget::Plain(device))
     }

@@ -1,8 +1,9 @@
 //! The queue of one connection's requests that wait for a worker.
 //!
 //! Waking a thread costs more than many requests do. So at most one worker is being woken at a
-//! time; when it has its job and there is another one, it wakes the next worker. If requests are
-//! quick, a few workers carry out all of them; if each takes long, all workers are soon awake.
+//! time; when that worker has its job and there is another job, it wakes the next worker. If
+//! requests are quick, a few workers carry out all of them; if each takes long, all workers are
+//! soon awake.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};

@@ -28,7 +28,7 @@ use pinstripe_base::sync::{Stop, lock, wait_readable, wait_timeout};
 /// The time until the server tries again to accept a client, after that failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Sockets to which clients can connect. They are removed when the server is dropped.
+/// Sockets to which clients can connect. The sockets are removed when the server is dropped.
 pub struct Server {
     listeners: Vec<Listener>,
     addresses: Vec<Address>,

@@ -41,7 +41,8 @@ pub struct CreateOptions {
     pub now_seconds: i64,
 }
 
-/// Creates an array of devices, one per slot, in this order. Their former content is lost.
+/// Creates an array of devices, one per slot, in this order. The former content of the devices is
+/// lost.
 ///
 /// # Errors
 /// Fails with the errors of [`create_with`].
@@ -50,8 +51,8 @@ pub fn create(create_options: &CreateOptions, devices: Vec<SharedDevice>) -> Res
 }
 
 /// Creates an array of devices by slot, where `None` leaves a slot without a member, and of spares.
-/// Their former content is lost. The array uses as many bytes of each member as the shortest member
-/// has.
+/// The former content of the devices is lost. The array uses as many bytes of each member as the
+/// shortest member has.
 ///
 /// # Errors
 /// Fails with the errors of [`ArrayGeometry::new`] and of the devices; with [`Kind::Usage`] when a
@@ -132,9 +133,9 @@ fn shaped(
     Ok((areas, data_bytes, geometry))
 }
 
-/// Makes a device into a new member. The new member has everything but a superblock. Its tables
-/// cover the entire device, so that the array can use all of it once the other members are as
-/// large.
+/// Makes a device into a new member. The new member has everything but a superblock. The member's
+/// tables cover the entire device, so that the array can use all of it once the other members are
+/// as large.
 ///
 /// # Errors
 /// Fails with [`Kind::Usage`] when the device is too small; with the errors of the device.

@@ -1,8 +1,8 @@
 //! The only writer of an array: it writes rows from the cache, does long work between batches, and
 //! changes members (`manage.rs`).
 //!
-//! It delegates: [`RowWriter`] puts rows on the members, [`LongWork`] does resync, heal, grow, fill
-//! and scrub in slices, and [`LoggedArray`] makes durable what the two wrote.
+//! The flusher delegates: [`RowWriter`] writes rows to the members, [`LongWork`] does resync, heal,
+//! grow, fill and scrub in slices, and [`LoggedArray`] makes durable what the two wrote.
 
 use std::sync::Arc;
 use std::time::Duration;

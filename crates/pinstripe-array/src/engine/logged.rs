@@ -68,8 +68,8 @@ impl LoggedArray {
         self.array.drop_failed_replacement()
     }
 
-    /// Calls a function for each present member, in parallel, and marks the members as failed for
-    /// which it fails.
+    /// Calls a function for each present member, in parallel, and marks a member as failed if the
+    /// function fails for it.
     pub(crate) fn each_member(
         &self,
         kind: TaskKind,
@@ -96,7 +96,7 @@ impl LoggedArray {
         self.checkpoint_with(|_| {})
     }
 
-    /// A checkpoint whose superblock carries a further change.
+    /// Makes a checkpoint whose superblock carries a further change.
     ///
     /// # Errors
     /// Fails with the errors of [`checkpoint`](Self::checkpoint).

@@ -21,7 +21,7 @@ const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 /// The use that an added device is put to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddedAs {
-    /// It was a member before, and gets the blocks that were written while it was away.
+    /// The device was a member before, and gets the blocks that were written while it was away.
     Recovering {
         /// The slot.
         slot: usize,

@@ -5,11 +5,11 @@
 //!
 //! Invariants:
 //! - every present member has the newest generation, or the one before it while the newest is being
-//!   written. A member on which it could not be written is marked as failed, and the superblocks of
-//!   the others record that;
+//!   written. A member on which the superblock could not be written is marked as failed, and the
+//!   superblocks of the others record that;
 //! - generations reach the disks in the order of their numbers: `newest` is locked from the choice
-//!   of a number until the last member has it. It is the only lock of an array that is held during
-//!   transfers, and only changes of a superblock wait for it;
+//!   of a number until the last member has it. This lock is the only one of an array that is held
+//!   during transfers, and only changes of a superblock wait for it;
 //! - the superblock that [`superblock`](Members::superblock) returns is durable on all present
 //!   members, unless the array has lost too many members to make anything durable.
 
@@ -162,9 +162,9 @@ impl Members {
         read(&self.state.read().superblock)
     }
 
-    /// Changes the superblock, durably on all present members. Members on which it cannot be
-    /// written are marked as failed. `survives` returns whether the array can do without the slots
-    /// that are absent now.
+    /// Changes the superblock, durably on all present members. Members on which the superblock
+    /// cannot be written are marked as failed. `survives` returns whether the array can do without
+    /// the slots that are absent now.
     ///
     /// # Errors
     /// Fails with [`Kind::TooManyLosses`] when the array cannot do without the failed members.

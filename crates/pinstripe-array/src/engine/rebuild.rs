@@ -8,8 +8,8 @@
 //! record of its point.
 //!
 //! Invariant: the point is moved only when everything below it is durable on the member, checksums
-//! included, and no chunk below it was written since it was filled. So interrupted work resumes at
-//! the point.
+//! included, and no chunk below it was written since it was filled. So an interrupted fill resumes
+//! at the recorded point.
 
 mod begin;
 
@@ -110,7 +110,7 @@ impl Fill {
         }
     }
 
-    /// Sets the copy to a replacement back to the first region in which a write without a log was
+    /// Sets a copy to a replacement back to the first region in which a write without a log was
     /// interrupted. The resync makes the member and parity match in that region, but the
     /// replacement may have another version of a block.
     pub(crate) fn copy_unsure_again(&mut self, array: &Array) -> Result<()> {

@@ -17,8 +17,8 @@
 //! A block that matches none of the checksums that it ever had is torn or damaged. The block counts
 //! as valid if a record wrote it and neither a sync nor a later batch proves that write durable:
 //! some of its sectors are old, some new, as a disk leaves them, and sectors that the write did not
-//! change are intact. Any other block that matches no checksum was durable, so it is damaged, and
-//! is lost. A record without pieces proves that everything before it is durable
+//! change are intact. Any other block that matches no checksum was durable before it was damaged;
+//! its content is lost. A record without pieces proves that everything before it is durable
 //! ([`LoggedArray::mark_durable`]).
 
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! Makes parity match the data where a power cut interrupted writes that no log recorded.
 //!
-//! In such a place, a block that fails its checksum is newer than the checksum, or damaged. If the
-//! rest of the row gives content that matches the checksum, the block gets that content: the block
-//! was damaged before, or its interrupted write had not reached parity, and no sync had ended. Any
-//! other such block keeps its present content. If two blocks in the same column of a row fail their
-//! checksums, neither can be rebuilt.
+//! In a region where writes were interrupted, a block that fails its checksum is newer than the
+//! checksum, or damaged. If the rest of the row gives content that matches the checksum, the block
+//! gets that content: the block was damaged before, or its interrupted write had not reached
+//! parity, and no sync had ended. Any other block that fails its checksum keeps its present
+//! content. If two blocks in the same column of a row fail their checksums, neither can be rebuilt.
 //!
 //! Invariants: until a row is resynced, nothing is written to it, and nothing else is rebuilt from
 //! its parity; a read before the resync returns for each block what the resync will make of it.
@@ -40,8 +40,8 @@ pub(super) struct Resync {
 }
 
 impl Array {
-    /// Finds the regions that a power cut may have left inconsistent. Returns whether there are any
-    /// such regions.
+    /// Finds the regions that a power cut may have left inconsistent. Returns whether any region
+    /// may be inconsistent.
     pub(super) fn mark_unsure(&self, was_clean: bool) -> bool {
         let all = match self.consistency() {
             Consistency::Log => return false,

@@ -34,8 +34,8 @@ pub(super) struct RowWriter {
 }
 
 impl RowWriter {
-    /// Forgets the rows that were not written to the members. These rows go back to the cache, to
-    /// be planned again.
+    /// Forgets the rows that were not written to the members. The forgotten rows go back to the
+    /// cache, to be planned again.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.salvage.clear();
@@ -163,8 +163,9 @@ impl RowWriter {
         }
     }
 
-    /// Computes the bytes that the batch writes, and writes its record durably. Members on which it
-    /// could not be written are marked as failed. Returns the pieces of the record, job by job.
+    /// Computes the bytes that the batch writes, and writes its record durably. Members on which
+    /// the record could not be written are marked as failed. Returns the pieces of the record, job
+    /// by job.
     fn record(&mut self, logged: &mut LoggedArray) -> Result<Vec<LogPiece>> {
         let slots = logged.array.geometry().members();
         let piece_bytes = self.batch.jobs.iter().map(Job::head_bytes).sum();

@@ -7,8 +7,8 @@
 //! partly written block whose old bytes are lost, or a block whose member is absent, is not stored;
 //! the next sync reports that, once.
 //!
-//! Invariant: no log record names a block that is written alone. A power cut during such a write
-//! may cost that block.
+//! Invariant: no log record names a block that is written alone. A power cut while a block is
+//! written alone may cost that block.
 
 mod writer;
 

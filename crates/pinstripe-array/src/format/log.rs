@@ -18,8 +18,8 @@
 //! starts at the beginning of the log. `span` is the number of bytes that a record takes on every
 //! member, the longest payload included.
 //!
-//! This module does not decide which member keeps which payload. That follows from the row, see
-//! `array/`.
+//! This module does not decide which member keeps which payload. The kept payload follows from the
+//! geometry of the row, see `array/`.
 
 use std::ops::Range;
 

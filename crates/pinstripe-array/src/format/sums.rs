@@ -9,7 +9,8 @@
 //! was never written is not stored; its region and all of its blocks count as unwritten.
 //!
 //! A page is written as a unit, under a version that is hashed into each of its leaves and stored
-//! in the map. So a leaf that is old because the disk lost its last write does not match.
+//! in the map. So the checksum of a leaf does not match if the disk lost the last write of that
+//! leaf.
 //!
 //! Invariant: a leaf that does not match says nothing about its blocks; in particular, it does not
 //! say that they were never written.

@@ -101,8 +101,8 @@ impl ArrayMember {
         self.bring_by(blocks, |page, region| self.read_page(page, region))
     }
 
-    /// Marks all blocks as lost whose leaves cannot be read. These leaves are written again with
-    /// the tables.
+    /// Marks all blocks as lost whose leaves cannot be read. The leaves that are marked lost are
+    /// written again with the tables.
     pub(crate) fn mark_unreadable_lost(&self, blocks: &Range<u64>) -> Result<()> {
         self.bring_by(blocks, |page, region| Ok(self.read_leaves(page, region))).map(drop)
     }
@@ -237,8 +237,8 @@ impl Tables {
         }
     }
 
-    /// Marks a region as written. The first time, its page of checksums is also marked as one to be
-    /// written.
+    /// Marks a region as written. For the first write to a region, its page of checksums is also
+    /// marked as one to be written.
     pub(super) fn begin(&mut self, page: u64) {
         let region = self.regions[page as usize];
         if region.is_written() {

@@ -3,8 +3,9 @@
 //! Invariants: under the bitmap policy, a region is marked durably before anything in it is written
 //! in place, and the mark is removed when everything written there is durable, checksums included.
 //! In a region that is marked when the array is assembled, the table may be older than the data: a
-//! block that does not match its checksum is doubtful, until its row is resynced. Until then, the
-//! block keeps that checksum, because after another power cut it must be found again.
+//! block that does not match its checksum is doubtful, until its row is resynced. Until its row is
+//! resynced, a doubtful block keeps that checksum, because after another power cut it must be found
+//! again.
 
 use std::ops::Range;
 
@@ -61,7 +62,7 @@ impl ArrayMember {
     }
 
     /// Declares checksums and parity unsure in all marked regions, or with `all` in all regions
-    /// that were ever written. Returns whether there are any such regions.
+    /// that were ever written. Returns whether any region is unsure.
     pub(crate) fn mark_unsure(&self, all: bool) -> bool {
         let mut tables = self.lock();
         let is_unsure = |region: &Region| region.is_dirty() || all && region.is_written();
@@ -93,8 +94,8 @@ impl ArrayMember {
         tables.doubtful.clear();
     }
 
-    /// Whether a block within a range of data may be older or newer than its checksum says. This is
-    /// known only after the block was read.
+    /// Whether a block within a range of data may be older or newer than its checksum says. Whether
+    /// a block is doubtful is known only after the block was read.
     pub fn is_doubtful(&self, range: &Range<u64>) -> bool {
         self.lock().doubts(range).next().is_some()
     }

@@ -67,7 +67,7 @@ pub enum Metadata {
 }
 
 impl Entry {
-    /// The entry of an array on some devices. Their paths are made absolute.
+    /// The entry of an array on some devices. The paths of the devices are made absolute.
     ///
     /// # Errors
     /// Fails when the current directory does not exist any more.

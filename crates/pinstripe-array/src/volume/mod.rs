@@ -74,7 +74,8 @@ impl Volume {
         &self.shared.array
     }
 
-    /// Calls `act` with the flusher, between two batches. Afterwards, a failed array tries again.
+    /// Calls `act` with the flusher, between two batches. Afterwards, an array that had failed
+    /// tries again.
     pub fn with<T: Send>(&self, act: impl FnOnce(&mut Flusher) -> T + Send) -> T {
         self.shared.with(act)
     }

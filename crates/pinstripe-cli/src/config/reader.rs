@@ -243,7 +243,7 @@ impl<'a> Table<'a> {
     /// Refuses keys that no reader has asked for.
     ///
     /// # Errors
-    /// Fails with the error is about the first unknown key of the file.
+    /// The error is about the first unknown key of the file.
     pub fn finish(self) -> Result<()> {
         let is_unknown = |name: &&Spanned<toml::de::DeString<'_>>| {
             !self.known.iter().any(|it| it == name.get_ref())

@@ -228,7 +228,8 @@ impl Run {
     }
 
     /// Calls `work`, and repeats it while another process uses what it needs: not at all without
-    /// `wait`, else without limit or for the given time. Each repetition opens the store again.
+    /// `wait`, else without limit or for the given time. Each repetition of `work` opens the store
+    /// again.
     ///
     /// # Errors
     /// Fails with the errors of `work`; with [`Kind::Busy`] when the time has elapsed.

@@ -28,7 +28,7 @@ pub enum Holder {
     Mounted(PathBuf),
     /// It is swap.
     Swap,
-    /// Another device is built on it; this is the name of the other device in the kernel and for
+    /// Another device is built on the device; this is the other device's name in the kernel and for
     /// people.
     Device(String),
     /// One of the device's partitions is in use.

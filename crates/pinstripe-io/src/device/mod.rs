@@ -82,8 +82,8 @@ pub trait Device: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Writes consecutive parts from `offset` on, with the same result as
-    /// [`write_at`](Self::write_at) of the joined parts. This is meant for long runs: a device may
-    /// write them in another way.
+    /// [`write_at`](Self::write_at) of the joined parts. This method is meant for long runs: a
+    /// device may write them in another way.
     ///
     /// # Errors
     /// Fails with the errors of [`write_at`](Self::write_at).

@@ -340,7 +340,7 @@ impl Drop for Ring {
 }
 
 /// Accepts errors that are no failure of the ring: interrupted, timed out, or temporarily short of
-/// memory or room. After such an error, finished entries are collected first.
+/// memory or room. After an accepted error, finished entries are collected first.
 fn passing(error: io::Error) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),

@@ -1,8 +1,8 @@
 //! Devices with holes: a trait of its own, separate from [`Device`].
 //!
 //! Only servers use it, and any device can be served without it: everything counts as data, and
-//! zeros are written. So if a device lacks this trait, for example a wrapper, serving it is slower
-//! but still correct.
+//! zeros are written. So a device without this trait, for example a wrapper, is served more slowly
+//! but still correctly.
 
 use std::ops::Range;
 use std::sync::Arc;

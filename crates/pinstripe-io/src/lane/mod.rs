@@ -104,7 +104,8 @@ pub struct Traffic {
     pub writing: usize,
 }
 
-/// The writes of one device. Its workers end after it was dropped and everything is written.
+/// The writes of one device. The workers of a lane end after it was dropped and everything is
+/// written.
 pub struct Lane<'a> {
     shared: Arc<LaneShared<'a>>,
     engine: Engine,

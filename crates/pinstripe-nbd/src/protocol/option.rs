@@ -47,7 +47,7 @@ pub(crate) enum ClientOption<'a> {
         /// Which kinds.
         queries: Vec<&'a str>,
     },
-    /// Any other option, also options of newer versions of the protocol.
+    /// Any other option, including options of newer versions of the protocol.
     Unknown,
 }
 

@@ -85,7 +85,7 @@ pub trait RangeSource: Send + Sync + 'static {
     ) -> Result<()>;
 
     /// Appends the bytes of a range to `out`, if they are in memory so that the call cannot block.
-    /// Returns whether the bytes were appended. This call has no time limit.
+    /// Returns whether the bytes were appended. The call has no time limit.
     fn read_at_hand(
         &self,
         _path: &[u8],

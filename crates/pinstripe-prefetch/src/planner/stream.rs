@@ -192,8 +192,9 @@ impl Stream {
     }
 
     /// Whether a read is in a record that the stream has just passed, or extends beyond the end of
-    /// one by less than `slack`. Both are caused by the kernel's own read-ahead, which requests the
-    /// rest of a record and a piece beyond it while the reader is already at the next record.
+    /// one by less than `slack`. Both kinds of reads are caused by the kernel's own read-ahead,
+    /// which requests the rest of a record and a piece beyond it while the reader is already at the
+    /// next record.
     pub(super) fn trails(&self, range: &Range<u64>, slack: u64) -> bool {
         let record = (self.progression.record + slack).min(self.distance());
         let reached = Progression { record, ..self.progression };

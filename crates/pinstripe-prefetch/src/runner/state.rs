@@ -60,7 +60,7 @@ pub(super) enum Pinning {
     New,
     /// It had one.
     Known,
-    /// There is no room until another pin is released.
+    /// The budget has no room until another pin is released.
     NoRoom,
     /// The unit gets no place: no pin exists whose release could make room, or the runner has
     /// ended.

@@ -36,8 +36,8 @@ impl Flusher {
     ///
     /// # Errors
     /// Fails with the errors of [`change_level`](Self::change_level) and of [`add`](Self::add);
-    /// with [`Kind::Usage`] when the change needs no device. In that case the device is not written
-    /// to.
+    /// with [`Kind::Usage`] when the change needs no device. If the change needs no device, the
+    /// given device is not written to.
     pub fn change_level_with(&mut self, level: Level, device: SharedDevice) -> Result<()> {
         let (_, last) = self.long.takeover(&self.logged, level)?;
         if last != LastSlot::IsAdded {

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::record::KnownStore;
 
-/// The most bytes of such a file; a longer file was not written by this program.
+/// The most bytes of a file about a remembered store; a longer file was not written by this
+/// program.
 const FILE_MAX_BYTES: u64 = 1 << 20;
 /// The version of the format; it changes when an older version could misread a file.
 const VERSION: u32 = 1;

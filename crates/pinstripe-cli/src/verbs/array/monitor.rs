@@ -133,8 +133,8 @@ impl ArrayMonitorArgs {
     }
 }
 
-/// Arrays that could not be checked. Each such array is reported once, until it can be checked
-/// again.
+/// Arrays that could not be checked. Each unreachable array is reported once, until it can be
+/// checked again.
 #[derive(Default)]
 struct Troubles(Vec<String>);
 

@@ -38,8 +38,8 @@ impl OverdubArgs {
         self.play.is_some()
     }
 
-    /// Opens the take to be played, and its sink. This must precede opening the inputs, because one
-    /// of them may match the ports of the sink.
+    /// Opens the take to be played, and its sink. The take must be opened before the inputs,
+    /// because an input may match the ports of the sink.
     ///
     /// # Errors
     /// Fails with the errors of [`PreparedPlay::open`]; with [`Kind::Usage`] if no destination is

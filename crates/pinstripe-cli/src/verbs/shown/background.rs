@@ -69,7 +69,7 @@ pub(super) fn start(run: &Run) -> Result<u32> {
 }
 
 /// In the background process, reports that all is ready, and leaves the terminal. From then on,
-/// messages go to `log`.
+/// messages of the process go to `log`.
 ///
 /// # Errors
 /// Fails when the log file cannot be opened.
