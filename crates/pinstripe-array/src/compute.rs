@@ -37,8 +37,8 @@ pub(crate) struct ComputedBytes {
 
 const PAGE: usize = 4096;
 
-/// Memory of which only a part is in use. The content of this memory is undefined at first, and
-/// after each later [`reserve`](Buffer::reserve).
+/// Memory that is only partly in use. The content of this memory is undefined at first, and after
+/// each later [`reserve`](Buffer::reserve).
 #[derive(Debug, Default)]
 struct ScratchBuffer {
     bytes: Vec<u8>,

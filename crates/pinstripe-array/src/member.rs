@@ -153,9 +153,9 @@ impl ArrayMember {
         end <= self.filled_bytes.load(Ordering::Acquire)
     }
 
-    /// Of the `bytes` from `offset` on, the number that are below the point up to which this
-    /// member's data is right. For a replacement, a write to the replaced member may begin below
-    /// that point and end above it: filling never returns to the part below.
+    /// The number of those of the `bytes` from `offset` on that are below the end of this member's
+    /// filled part. For a replacement, a write to the replaced member may begin below that point
+    /// and end above it: filling never returns to the part below.
     fn filled_part(&self, offset: u64, bytes: usize) -> usize {
         let filled = self.filled_bytes.load(Ordering::Acquire).saturating_sub(offset);
         usize::try_from(filled).map_or(bytes, |filled| filled.min(bytes))

@@ -117,7 +117,7 @@ pub struct Rules {
     pub rmw: RmwLevel,
 }
 
-/// The method by which a piece is written or read.
+/// The method of writing or reading a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Parity is computed from the new bytes of all data shards; nothing is read.

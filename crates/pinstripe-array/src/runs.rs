@@ -92,8 +92,8 @@ impl Runs {
         self.0.is_empty()
     }
 
-    /// Writes `bytes` at `start`, and overwrites existing ones. Returns the number of bytes that
-    /// were not there before.
+    /// Writes `bytes` at `start`, and overwrites existing ones. Returns the number of added bytes,
+    /// without those that were overwritten.
     pub fn write(&mut self, start: u32, bytes: &[u8]) -> u64 {
         self.write_into(start, bytes, Vec::new)
     }

@@ -35,7 +35,7 @@ pub enum Kind {
     Refused,
     /// More members or strips are lost than parity can replace.
     TooManyLosses,
-    /// A member belongs to another store, or is another member than expected.
+    /// A member belongs to another store, or is not the expected member.
     WrongMember,
     /// An object changed or disappeared while it was read.
     Changed,

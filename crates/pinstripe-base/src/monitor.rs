@@ -1,5 +1,5 @@
-//! The ledger, of which there is only one: stages count into it and report problems to it; progress
-//! bars, JSON and summaries read it.
+//! The one ledger: stages count into it and report problems to it; progress bars, JSON and
+//! summaries read it.
 //!
 //! Invariants: counters only grow, except that amounts counted for work that then failed are
 //! subtracted; a problem that costs data also counts as a loss, and a member that does not take

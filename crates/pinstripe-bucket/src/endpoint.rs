@@ -100,7 +100,7 @@ struct LastHeard {
 }
 
 impl Health {
-    /// Whether the endpoint ever answered, and the fault because of which it rests now.
+    /// Whether the endpoint ever answered, and the fault that makes it rest now.
     pub fn look(&self) -> (bool, Option<Fault>) {
         let heard = self.0.lock();
         let rests = heard.rests.as_ref().filter(|(began, rest, _)| clock::since(*began) < *rest);

@@ -33,7 +33,7 @@ pub struct Ability {
     pub is_there: bool,
     /// Whether a store with several writing hosts needs the property.
     pub is_needed: bool,
-    /// What was observed, such as `30 of 30 races had one winner`.
+    /// The observation, such as `30 of 30 races had one winner`.
     pub seen: String,
 }
 
@@ -55,8 +55,8 @@ impl ProbeReport {
 }
 
 /// Finds the facts for the label of a new member in a few requests. Verifies that exactly one of
-/// several concurrent creations of an object succeeds. With `allows_one_writer`, it is no error if
-/// several succeed: writers then detect each other by listings.
+/// several concurrent creations of an object succeeds. With `allows_one_writer`, it is not an error
+/// if several succeed: writers then detect each other by listings.
 ///
 /// # Errors
 /// Fails with [`Kind::NoOneWinner`] when several succeed; with the errors of the endpoint.

@@ -20,7 +20,7 @@ pub struct Refusal {
     pub retry_after: Duration,
     /// The host to which the endpoint redirects the request.
     pub sent_to: String,
-    /// The permission that the request needs, in S3's words; empty if it is none of the known ones.
+    /// The permission that the request needs, in S3's words; empty if it is not a known one.
     pub right: &'static str,
     /// Whether the body is an HTML page for people, such as from a proxy or a login portal.
     pub is_page: bool,

@@ -76,7 +76,7 @@ pub(crate) struct Fetched {
     pub bytes: Vec<u8>,
 }
 
-/// The metadata by which the endpoint identifies the content of an object.
+/// The metadata that identifies the content of an object at the endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectMark {
     pub e_tag: String,

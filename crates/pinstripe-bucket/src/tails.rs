@@ -30,7 +30,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The tail of an extent of which only the length is known.
+    /// The tail of an extent if only the length of the extent is known.
     pub(crate) fn without_bytes(extent_bytes: u64) -> Self {
         Tail { extent_bytes, head: Vec::new(), bytes: Vec::new() }
     }

@@ -20,7 +20,7 @@ pub const DEGRADED: u8 = 4;
 pub const REPAIRABLE: u8 = 10;
 /// There is no such store, snapshot or path.
 pub const NOT_FOUND: u8 = 11;
-/// A member belongs to another store, or is another member than expected.
+/// A member belongs to another store, or is not the expected member.
 pub const WRONG_MEMBER: u8 = 12;
 /// The data was written by a newer version.
 pub const UNSUPPORTED: u8 = 13;

@@ -245,8 +245,8 @@ pub fn shown_from_root(path: &[u8]) -> PathBuf {
     Path::new("/").join(shown(path))
 }
 
-/// The name in /proc by which the kernel finds the inode of `fd`, for calls that do not accept
-/// `O_PATH` descriptors. The name never resolves to another file, even after a rename.
+/// The name in /proc that leads to the inode of `fd`, for calls that do not accept `O_PATH`
+/// descriptors. The name never resolves to another file, even after a rename.
 pub fn magic_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }

@@ -20,7 +20,7 @@ pub(super) struct ReceiveBuffer<'a> {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The time by which the current message has to be complete.
+    /// The deadline for the rest of the current message.
     deadline: Option<Instant>,
     is_ending: &'a AtomicBool,
 }

@@ -32,7 +32,7 @@ struct ReaderObject {
     last: AtomicU64,
 }
 
-/// What is known about the readers of one object.
+/// The known facts about the readers of one object.
 #[derive(Debug, Clone)]
 pub struct ReadersOfObject {
     /// The object.

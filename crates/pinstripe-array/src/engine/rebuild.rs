@@ -51,7 +51,7 @@ pub(super) struct Fill {
     /// The offset of the first chunk between the durable point and the end of the filled part that
     /// was written after it was filled.
     stale_from: Option<u64>,
-    /// The number of slices left after each of which the point is recorded.
+    /// The number of slices that are still to be followed by a record of the point.
     busy_slices: u32,
     report: WorkReport,
 }

@@ -33,7 +33,7 @@ impl Array {
         self.shape().survives(self.absent())
     }
 
-    /// Drops a replacement that missed a write to the member of which it is a copy.
+    /// Drops a replacement that missed a write to the member that it copies.
     ///
     /// # Errors
     /// Fails with the errors of [`fail`](Self::fail).

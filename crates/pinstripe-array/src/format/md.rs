@@ -1,6 +1,6 @@
 //! The superblock of a member of a Linux md array: decodes its 4 KiB and encodes them again.
-//! Metadata 1.0, 1.1 and 1.2 differ only in the place of the superblock ([`MdPlace`]); the module
-//! `old` reads 0.90.
+//! Metadata 1.0, 1.1 and 1.2 differ only in where the superblock is ([`MdPlace`]); the module `old`
+//! reads 0.90.
 //!
 //! The source is `include/uapi/linux/raid/md_p.h` and `super_1_load`, `super_1_validate` and
 //! `calc_sb_1_csum` in `drivers/md/md.c` of Linux 6.1; the checks in these functions are also made
@@ -110,7 +110,7 @@ pub struct MdReshape {
     pub new_layout: u32,
     /// The chunk size after the reshape.
     pub new_chunk_sectors: u32,
-    /// The distance by which this device's data moves.
+    /// How far this device's data moves.
     pub new_offset_sectors: i32,
 }
 

@@ -10,7 +10,7 @@ pub(super) const VERSIONS: u16 = 1 << 13;
 impl Version {
     /// The first version.
     pub const FIRST: Version = Version(0);
-    /// The most versions by which a leaf may be ahead of the map's version of its page.
+    /// The most versions that a leaf may be ahead of the map's version of its page.
     pub const AHEAD_MAX: u16 = 8;
 
     /// The version that is `later` steps after this one.

@@ -8,7 +8,7 @@ use crate::signature::{md_superblock, signature};
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::device::{Access, Device, FileDevice, Policy};
 
-/// What was found about a device.
+/// The findings about a device.
 #[derive(Debug, Clone)]
 pub struct Examined {
     /// The device.

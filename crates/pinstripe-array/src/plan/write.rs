@@ -56,7 +56,7 @@ struct SegmentTask<'a> {
     view: &'a View,
     segment: &'a Segment,
     sources: Sources,
-    /// Shards of which all bytes are new.
+    /// Shards whose bytes are all new.
     dirty: ShardSet,
     /// Shards that are written although only some of their bytes, or none, are new.
     fill: ShardSet,

@@ -217,7 +217,7 @@ impl VolumeState {
         self.done.notify_all();
     }
 
-    /// Waits for the next task. `look` is told whether there may be pending work.
+    /// Waits for the next task. The argument of `look` says whether there may be pending work.
     pub fn next(&self, mut look: impl FnMut(bool) -> FlusherInputs) -> FlusherTask {
         let mut inner = self.lock();
         loop {

@@ -327,7 +327,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     }
 }
 
-/// Reports the places that did not open the store, and the members that were there.
+/// Reports the places that did not open the store, and the members that this host remembers at
+/// these places.
 fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
     for FailedPlace { place, error } in failed {
         let forms = known_stores::forms(&place);
@@ -372,7 +373,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
     memory.keep(&store, &members[..1], proof, &run.monitor, |it| it.accepted_plain |= accepted);
 }
 
-/// Remembers what is known of the store without a key.
+/// Remembers the facts about the store that need no key.
 fn keep(run: &Run, memory: &mut KnownStores, store: &Store, named: &[PathBuf], place: &Path) {
     if run.shows_past() {
         return;

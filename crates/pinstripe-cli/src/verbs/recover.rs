@@ -17,8 +17,7 @@ use crate::run::{Ending, Run};
 use crate::time;
 use crate::verbs::record::CONTROL;
 
-/// The least number of seconds by which a stream must be shorter than the longest one to be
-/// reported.
+/// A stream is reported if it is shorter than the longest one by at least this number of seconds.
 const MOMENT_SECONDS: f64 = 0.01;
 
 /// Complete the files of a take whose recording was cut off

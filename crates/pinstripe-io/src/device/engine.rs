@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::policy::by_name;
 use pinstripe_base::error::{Error, Result};
 
-/// The method by which several writes are kept in flight.
+/// The method of keeping several writes in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Engine {
     /// The better engine for the write policy (decision 0019).

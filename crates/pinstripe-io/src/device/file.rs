@@ -6,11 +6,11 @@
 //! write follows the other (`kiocb_invalidate_pages` in mm/filemap.c writes out and drops the
 //! cached part of a range before it is written directly).
 //!
-//! A policy can also make only long writes bypass the cache. If only long writes bypass the cache,
-//! both descriptors write, and all reads go through the cache: the kernel drops the cached pages of
-//! a range before and after a direct write, so that a later read gets the data from the disk. The
-//! caller must make no other write during a long one: otherwise the kernel could fail to drop a
-//! page that the other write has just changed, and the next sync would fail.
+//! A device can also be set up so that only long writes bypass the cache. If only long writes
+//! bypass the cache, both descriptors write, and all reads go through the cache: the kernel drops
+//! the cached pages of a range before and after a direct write, so that a later read gets the data
+//! from the disk. The caller must make no other write during a long one: otherwise the kernel could
+//! fail to drop a page that the other write has just changed, and the next sync would fail.
 //!
 //! Invariants: a policy that the kernel or the file system refuses, at once or at the first write,
 //! is replaced by its fallback, which gives the same guarantee and can be queried; a disk that is

@@ -29,7 +29,7 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// An io_uring and the buffers that are in flight.
 pub struct Ring {
     uring: IoUring,
-    /// Transfers in flight by slot; the slot is the number by which the kernel identifies them.
+    /// Transfers in flight by slot, a number that identifies a transfer to the kernel.
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     /// Transfers that are completed but not reaped.
@@ -339,8 +339,8 @@ impl Drop for Ring {
     }
 }
 
-/// Accepts errors that are no failure of the ring: interrupted, timed out, or temporarily short of
-/// memory or room. After an accepted error, finished entries are collected first.
+/// Accepts errors that do not mean a failure of the ring: interrupted, timed out, or temporarily
+/// short of memory or room. After an accepted error, finished entries are collected first.
 fn passing(error: io::Error) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),

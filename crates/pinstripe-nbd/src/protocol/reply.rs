@@ -7,7 +7,7 @@ use super::error;
 const SIMPLE_MAGIC: u32 = 0x6744_6698;
 const CHUNK_MAGIC: u32 = 0x668e_33ef;
 const FLAG_DONE: u16 = 1;
-/// The id by which replies refer to `base:allocation`.
+/// The id of `base:allocation` in replies.
 pub(super) const ALLOCATION_ID: u32 = 1;
 const STATE_HOLE: u32 = 1;
 const STATE_ZERO: u32 = 2;

@@ -326,8 +326,8 @@ impl ColumnReplay<'_> {
         })
     }
 
-    /// Of the blocks that match no checksum, those whose last write is not proven durable by a sync
-    /// or by a later batch.
+    /// The blocks that match no checksum and whose last write is not proven durable by a sync or by
+    /// a later batch.
     pub(super) fn torn(
         &self,
         strangers: ShardSet,

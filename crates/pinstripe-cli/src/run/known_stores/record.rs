@@ -19,7 +19,7 @@ pub struct KnownStore {
     pub encrypted: bool,
     /// Whether a user of this host accepted that the store is not encrypted.
     pub accepted_plain: bool,
-    /// Absolute paths by which the store was named, the last one first.
+    /// Absolute paths that named the store, the last one first.
     pub named: Vec<StoredPath>,
     /// The places of the store's members.
     pub members: Vec<MemberPlace>,
