@@ -5,6 +5,7 @@
 //!               ^                    |
 //!               +------ give back ---+   (what was written meanwhile lies above it)
 //! ```
+//!
 //! A row gathers writes until it is full or due. While a row is in progress, its bytes can be read
 //! and do not change; later writes to the row gather separately, and wait. A row that a reader
 //! holds does not change on the members: the flusher writes a row only when no reader holds it, and

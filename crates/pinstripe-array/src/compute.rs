@@ -5,6 +5,7 @@
 //!                                    +--> new data --> parity --> written, with its checksums
 //! runs that were written ------------+        \--> the part of parity that stays: logged
 //! ```
+//!
 //! Invariants: bytes that one run holds in one piece go to the member from there; all others are
 //! made once, in the buffer that they are written from. Nothing as large as a block is allocated
 //! for a row, except to rebuild.

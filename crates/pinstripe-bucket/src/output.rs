@@ -4,6 +4,7 @@
 //! PREFIX/head              its first bytes, which are written again at the end
 //! PREFIX/log-0000000000000000, -1, …   the rest in segments of 8 MiB, the last one shorter
 //! ```
+//!
 //! Writes gather in memory until a segment is full. The thread that filled a segment sends it as
 //! one PUT. A sync sends the segments that are not full. A missing segment reads as zeros, like a
 //! hole: split logs have checksums of their own.

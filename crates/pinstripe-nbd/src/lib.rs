@@ -7,6 +7,7 @@
 //!                        |                                          v    v
 //!                        +--- memory of all connections <--- send queue -> socket
 //! ```
+//!
 //! A reader takes all requests that have come from its socket, and takes the memory for each before
 //! it queues it, so that every queued request can be carried out. Workers are started only when
 //! there is work for them. A reply is added to the send queue; one thread at a time sends all

@@ -20,7 +20,7 @@ pub(super) const HEAD_ROOM: usize = BUFFER_ALIGN;
 /// before.
 const CLASSES: usize = (REQUEST_BYTES_MAX as usize / BUFFER_ALIGN).ilog2() as usize + 1;
 
-/// The memory of a server.
+/// The memory of a server for its clients' requests.
 pub(super) struct Memory {
     limit: usize,
     state: Mutex<MemoryState>,

@@ -4,6 +4,7 @@
 //! kernel --> tree --> readers (which blocks come next) --> runner (budget) --> blocks --> cache
 //!                                                                                \--> calls --> source
 //! ```
+//!
 //! Rooms, highest floor first: `tree` (the files as the kernel sees them); `blocks` (where blocks
 //! come from) and `listings`; `nodes` (the files behind inode numbers), `calls` (threads that wait
 //! for the source, and deadlines) and `cache` (blocks on a local disk); `source` (the interface to

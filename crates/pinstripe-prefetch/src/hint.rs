@@ -7,6 +7,7 @@
 //! will-need OFFSET LENGTH [OFFSET LENGTH]...
 //! dont-need
 //! ```
+//!
 //! Numbers are bytes, with K, M, G or T for powers of 1024.
 
 use std::str::FromStr;

@@ -5,6 +5,7 @@
 //! read --> planner (pure: which records come next) --> runner (fetches, budget) --> source
 //!            ^ one per object                            one per process            anything with ranges
 //! ```
+//!
 //! Rooms, highest floor first: `runner`, `readers` (the planners of all objects) and `simulation`,
 //! then `planner` and `latencies` (how long sources took). This crate does not know what the bytes
 //! mean or where they come from.

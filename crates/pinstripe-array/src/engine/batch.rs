@@ -1,4 +1,4 @@
-//! A batch of jobs from plan to writes, in buffers that are used again. Jobs of a batch move
+//! A batch of jobs, from their plans to their writes, in reused buffers. Jobs of a batch move
 //! different bytes.
 
 use std::collections::HashMap;
@@ -217,8 +217,8 @@ impl Batch {
         into_inner(failed)
     }
 
-    /// Reads what all jobs need. Reports bad blocks to `report` and marks them; returns the numbers
-    /// of the jobs that have bad blocks and must be planned again.
+    /// Carries out the reads of all jobs. Reports bad blocks to `report` and marks them; returns
+    /// the numbers of the jobs that have bad blocks and must be planned again.
     pub fn fetch(
         &mut self,
         members: &MemberSlots,

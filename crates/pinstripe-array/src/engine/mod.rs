@@ -4,6 +4,7 @@
 //! write --> cache --> batch: plan, read and check, compute --> log, sync --> in place, checksums
 //! read  --> members, checked, rebuilt where they must --> what the cache has over it
 //! ```
+//!
 //! [`Array`] may be used by any number of threads; one [`Flusher`] puts rows on the members.
 //!
 //! Invariants:

@@ -31,7 +31,8 @@ pub(super) struct UnplannableWindow {
     pub window: Range<u32>,
 }
 
-/// Windows that wait to be salvaged, and what could not be.
+/// Windows that wait to be written block by block, and the number of blocks that could not be
+/// stored.
 #[derive(Default)]
 pub(super) struct Salvage {
     windows: Vec<UnplannableWindow>,

@@ -6,6 +6,7 @@
 //!   each 4 KiB: the checksum to be 4 | zeros up to a multiple of 4 KiB
 //! per chunk: the bytes of the column
 //! ```
+//!
 //! The superblock names the stretch and the column; the journal of another one does not match.
 
 use super::sums::Sum;

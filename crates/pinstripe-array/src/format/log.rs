@@ -12,6 +12,7 @@
 //!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), on both of
 //!   these the logged data shards, and with bit 2 on each written data shard's member its new bytes
 //! ```
+//!
 //! Version 2 is a record in which some piece has bit 2, which version 1 does not know.
 //!
 //! Records are stored one after the other; a record that does not fit before the end of the log

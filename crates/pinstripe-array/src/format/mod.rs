@@ -4,6 +4,7 @@
 //! superblock 4 KiB | ... | superblock 4 KiB | regions | bad blocks | log | checksums | data ...
 //! 0                        64 KiB             as the superblock says, all at multiples of 4 KiB
 //! ```
+//!
 //! The two superblocks are written in turn, so that one of them is complete whatever happens to the
 //! other. All bytes are checked by CRC-32C, seeded with the kind and the place of the bytes: a
 //! write that went to another place, or to another member, is detected like a flipped bit.

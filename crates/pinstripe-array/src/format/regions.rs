@@ -5,6 +5,7 @@
 //!          bit 2: written since a member went away, which lacks it
 //!          bits 3 to 15: version of the page, as it was last written
 //! ```
+//!
 //! A page is written before the map says so. A power cut may therefore leave some leaves at a
 //! version ahead of the one in the map, but never behind it: a leaf that is behind proves that the
 //! disk lost a write.

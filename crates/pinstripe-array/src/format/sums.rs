@@ -4,6 +4,7 @@
 //! leaf:  a sector, whose content is the sums of 127 blocks, 4 bytes each
 //! page:  eight leaves, 4 KiB, which the map of regions has a state for
 //! ```
+//!
 //! The sum ffffffff means that the content of the block is unknown: it is an erasure. The sum 0
 //! means that the block was never written: it reads as zeros, whatever is on the disk. A page that
 //! was never written is not stored; its region and all of its blocks count as unwritten.

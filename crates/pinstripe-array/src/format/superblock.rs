@@ -12,6 +12,7 @@
 //! | zeros | noted since 8 | scrub 1, zero 7, rows 8
 //! | checksum of the map of regions 4 | CRC-32C 4, of all else, in the last bytes of 4 KiB
 //! ```
+//!
 //! Older versions left zeros where "noted since" and the scrub stand, and recorded a scrub as work 3.
 //!
 //! The generation counts the states on which members must agree: a member without the newest

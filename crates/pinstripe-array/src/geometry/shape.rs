@@ -4,6 +4,7 @@
 //! ```text
 //! a member:  | moved: new geometry | dead: nothing lies there | not moved yet: old geometry |
 //! ```
+//!
 //! It moves by *stretches*: the fewest chunks that fill whole rows of both geometries, and whole
 //! chunks of all members. User bytes keep their offset within their chunks.
 //!

@@ -4,6 +4,7 @@
 //! superblocks --> members, geometry --> read: from the member, else from the rest of the row
 //!                                   --> write, if asked for: in place, the set marked as dirty
 //! ```
+//!
 //! md keeps no checksums, so every read that succeeds is trusted. If a member cannot be read, has a
 //! bad block, or is not recovered that far, the bytes are computed from the rest of the row.
 //!

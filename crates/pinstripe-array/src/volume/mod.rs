@@ -8,6 +8,7 @@
 //!        stopped at the limit
 //! read  --> in the caller's thread
 //! ```
+//!
 //! Pending work below its minimum rate comes first (`schedule.rs`).
 //!
 //! A row is written when it is full, when its first byte has waited for the deadline, when half of

@@ -10,6 +10,7 @@
 //!   known_stores   screen     what this host knows of stores; the only place that prints
 //!   real_path
 //! ```
+//!
 //! A file uses only those below it.
 
 #[cfg(feature = "s3")]

@@ -5,6 +5,7 @@
 //! client: a request on a line              server: a thread per client
 //!         <- lines, as many as there are   answers with lines, then waits for the next one
 //! ```
+//!
 //! The meaning of lines is up to the callers. A client that asked the server to stop stays
 //! connected until everything is closed, so that it gets the result.
 //!

@@ -58,7 +58,7 @@ impl DeviceMount {
         Arc::clone(&self.openers)
     }
 
-    /// Serves until the file system is unmounted or `stop` is set, and then unmounts it.
+    /// Serves the file until the file system is unmounted or `stop` is set, and then unmounts it.
     ///
     /// # Errors
     /// Fails with the errors of [`pinstripe_fuse::Mount::serve`]; with the first error of the

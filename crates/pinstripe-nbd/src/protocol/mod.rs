@@ -4,6 +4,7 @@
 //! server:  greeting |       | option replies |          | replies, in any order
 //! client:           | flags |     option ... | request, with bytes to be written ...
 //! ```
+//!
 //! The source is doc/proto.md of the nbd project, with its extensions INFO, WRITE_ZEROES and
 //! BLOCK_STATUS, which every current client supports. Only the fixed newstyle handshake is
 //! supported; requests for TLS and extended headers are refused as the protocol demands.

@@ -4,6 +4,7 @@
 //! DIR/index   a header, then a row for each cell: key, length, checksum of the content
 //! DIR/cells   the cells, of 64 KiB each
 //! ```
+//!
 //! The key of a cell is a hash of the source's name, the path, the version of the content and the
 //! place in it: cells of a changed file are never found. Eviction is by the clock algorithm.
 //!

@@ -44,7 +44,7 @@ pub enum Hint {
     },
     /// The ranges that will be read, in this order. Ranges beyond the window are not prefetched.
     WillNeed(Vec<Range<u64>>),
-    /// All planned ranges are no longer wanted.
+    /// None of the planned ranges is wanted any more.
     DontNeed,
 }
 

@@ -189,8 +189,8 @@ fn write_journals(
     logged.array.drop_failed_replacement()
 }
 
-/// Writes a member's journal in place. Damaged blocks of the journal are marked lost, to be rebuilt
-/// from the other members. Returns whether the member was written.
+/// Writes the content of a member's journal in place. Damaged blocks of the journal are marked
+/// lost, to be rebuilt from the other members. Returns whether the member was written.
 fn redo(
     logged: &LoggedArray,
     shape: &Shape,

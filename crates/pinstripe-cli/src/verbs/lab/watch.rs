@@ -1,7 +1,7 @@
 //! The live line: the current variant, its rate, and the remaining time.
 //!
-//! The line is on standard error if that is a terminal; with `--json`, a progress event is printed
-//! each second.
+//! The live line is drawn on standard error if that is a terminal; with `--json`, a progress event
+//! is printed each second.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
