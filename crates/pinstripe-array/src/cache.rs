@@ -189,9 +189,9 @@ impl Cache {
         all
     }
 
-    /// Begins with rows that are due and may be written: at most `most` rows, and no more rows once
-    /// they have `most_bytes`. Full rows are chosen first, then the oldest. The rows are returned
-    /// in the order of their numbers.
+    /// Returns rows that are due and may be begun: at most `most` rows, and no further row once
+    /// these have `most_bytes` bytes. Full rows are chosen first, then the oldest. The rows are
+    /// returned in the order of their numbers.
     pub fn due(&mut self, due: Due, most: usize, most_bytes: u64) -> Vec<u64> {
         let is_free = |row: &u64| !self.under_way.contains_key(row);
         let mut bytes = 0;

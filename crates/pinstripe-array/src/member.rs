@@ -154,8 +154,8 @@ impl ArrayMember {
     }
 
     /// The number of those of the `bytes` from `offset` on that are below the end of this member's
-    /// filled part. For a replacement, a write to the replaced member may begin below that point
-    /// and end above it: filling never returns to the part below.
+    /// filled part. For a replacement, a write to the replaced member may begin in the filled part
+    /// and end beyond it: filling never returns to the part below.
     fn filled_part(&self, offset: u64, bytes: usize) -> usize {
         let filled = self.filled_bytes.load(Ordering::Acquire).saturating_sub(offset);
         usize::try_from(filled).map_or(bytes, |filled| filled.min(bytes))

@@ -144,7 +144,8 @@ impl Runs {
         (self.0[first].bytes.len() - before) as u64
     }
 
-    /// Takes over bytes that touch no existing run. Returns the bytes if they touch one.
+    /// Takes over bytes that touch no existing run. Returns the bytes if they touch an existing
+    /// run.
     ///
     /// # Errors
     /// The bytes.

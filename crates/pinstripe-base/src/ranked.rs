@@ -3,8 +3,8 @@
 //! they have no cost.
 //!
 //! Each crate or module has its own ranks, which [`lock_ranks!`](crate::lock_ranks) declares. Ranks
-//! of two such enums are not compared: a module that calls another one under a lock documents that
-//! at the call.
+//! of two different enums are not compared: a module that calls another one under a lock documents
+//! that at the call.
 //!
 //! Poisoning of locks is ignored: a change made before a panic remains.
 

@@ -199,7 +199,7 @@ impl ExportConnection<'_> {
     }
 
     /// Carries out a request: in this thread if a hand-over would cost more than the request, else
-    /// in a worker. If all workers are busy, another one is started. `workers` counts them.
+    /// in a worker. If all workers are busy, another one is started. `workers` counts the workers.
     fn dispatch<'scope>(
         &'scope self,
         job: Job,

@@ -3,9 +3,9 @@
 //! A member that is being filled is used below an offset (the point) that the superblocks record,
 //! and counts as absent above it. Batches write to the member below the point. Above the point,
 //! batches note the first filled chunk that they made stale, and filling resumes at that chunk: a
-//! write costs at most the bytes between that chunk and the end of the filled part. While there are
-//! such writes, the point is recorded after every slice, and no batch comes between a slice and the
-//! record of its point.
+//! write costs at most the bytes between that chunk and the end of the filled part. While batches
+//! write above the point, the point is recorded after every slice, and no batch comes between a
+//! slice and the record of its point.
 //!
 //! Invariant: the point is moved only when everything below it is durable on the member, checksums
 //! included, and no chunk below it was written since it was filled. So an interrupted fill resumes

@@ -28,8 +28,8 @@ impl HeldSync {
         Arc::new(HeldSync { inner, next: Mutex::default() })
     }
 
-    /// Makes the next sync wait. Returns the channel on which that sync announces itself, and the
-    /// channel that lets it continue.
+    /// Makes the next sync wait. Returns the channel on which the next sync announces itself, and
+    /// the channel that lets it continue.
     fn stop_next(&self) -> (Receiver<()>, Sender<()>) {
         let ((arrive, arrived), (go, wait)) = (channel(), channel());
         *lock(&self.next) = Some((arrive, wait));

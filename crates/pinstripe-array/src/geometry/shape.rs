@@ -5,8 +5,9 @@
 //! a member:  | moved: new geometry | dead: nothing lies there | not moved yet: old geometry |
 //! ```
 //!
-//! It moves by *stretches*: the fewest chunks that fill whole rows of both geometries, and whole
-//! chunks of all members. User bytes keep their offset within their chunks.
+//! A growing array moves by *stretches*: a stretch is the fewest chunks that fill whole rows of
+//! both geometries, and whole chunks of all members. User bytes keep their offset within their
+//! chunks.
 //!
 //! Invariant: a number belongs to one row only, and a byte of a member to one geometry only. Rows
 //! of the old geometry that were moved have no number after the move.

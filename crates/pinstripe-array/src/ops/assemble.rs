@@ -48,7 +48,7 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
 
 /// Refuses members that are older than the last state of their array that this host saw, because
 /// the members that were written since are absent. After a write to the old members, it could not
-/// be decided which of the two versions is right.
+/// be decided which of two versions of a block is right.
 fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
     let own = devices.iter().filter_map(engine::probe);
     let newest = own.filter(|it| it.array.to_string() == entry.array).map(|it| it.generation).max();

@@ -105,7 +105,7 @@ impl VolumeState {
         }
     }
 
-    /// After a write of `bytes`, wakes the flusher if it should act. Then waits for the writer's
+    /// After a write of `bytes`, wakes the flusher if it should act. Makes the writer wait for its
     /// turn if much is dirty, and while the limit is exceeded; `dirty` returns the number of dirty
     /// bytes.
     pub fn wrote(

@@ -212,9 +212,9 @@ impl Run {
         patience.clone()
     }
 
-    /// Sets how long a verb that only reads waits for members; it waits until it is ended, since a
-    /// member may return. `limit` is the verb's own time limit. A verb that only reads calls this
-    /// before it opens the store.
+    /// Sets the time that a verb that only reads waits for members; the verb continues until it is
+    /// ended, since a member may return. `limit` is the verb's own time limit. A verb that only
+    /// reads calls this before it opens the store.
     pub fn wait_as_reader(&self, limit: Option<Duration>) {
         let limit = limit.unwrap_or(self.common.member_timeout.0);
         let monitor = Arc::clone(&self.monitor);

@@ -11,7 +11,7 @@
 //!   real_path
 //! ```
 //!
-//! A file uses only those below it.
+//! A file of this module uses only the files below it.
 
 #[cfg(feature = "s3")]
 mod cache;

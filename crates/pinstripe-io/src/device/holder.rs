@@ -195,7 +195,7 @@ impl MountTables {
         names.any(|name| whose.is_at(&mounts::unescaped(name))).then_some(Holder::Swap)
     }
 
-    /// What uses the device of a sysfs directory, or one of its partitions, as a layer below it.
+    /// The device that is built on the device of a sysfs directory, or on one of its partitions.
     fn stacked(&self, directory: &Path, depth: usize) -> Option<Holder> {
         let above = fs::read_dir(directory.join("holders")).ok().and_then(|mut it| it.next());
         if let Some(Ok(above)) = above {

@@ -251,7 +251,7 @@ impl Stream {
         self.number(range.start).is_some_and(|number| self.ahead.remove(&number))
     }
 
-    /// Reduces the stream's rights after a record was fetched in vain.
+    /// Counts a record of this stream that was fetched in vain.
     pub(super) fn punish(&mut self) {
         self.drops += 1;
     }
