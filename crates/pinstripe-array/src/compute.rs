@@ -29,7 +29,7 @@ use crate::format::BLOCK_BYTES;
 use crate::format::sums::Sum;
 use pinstripe_base::error::Result;
 
-/// Bytes that are made for the rows of a batch, in memory that is used again.
+/// Bytes that are computed for the rows of a batch, in reused memory.
 #[derive(Debug, Default)]
 pub(crate) struct ComputedBytes {
     data: ScratchBuffer,

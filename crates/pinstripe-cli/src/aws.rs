@@ -175,8 +175,8 @@ impl AwsSettings {
     }
 
     /// The environment variables of these names that are set, as options of the client. At least
-    /// one must be set: without options, the client would ask the machine for its role, at an
-    /// address where another host may answer.
+    /// one of these variables must be set: without them, the client would ask the machine for its
+    /// role, at an address where another host may answer.
     fn of_names(&self, place: &BucketPlace, names: &[&str], first: &str) -> Result<Access> {
         let credentials = self.pairs(&[], names).filter(|pairs| !pairs.is_empty());
         let credentials = credentials.ok_or_else(|| {

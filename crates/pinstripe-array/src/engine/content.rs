@@ -52,7 +52,7 @@ impl ShardContent {
 }
 
 impl Array {
-    /// Puts a part on the member of a slot. Returns true if the member was written or is absent.
+    /// Writes a part to the member of a slot. Returns true if the member was written or is absent.
     pub(super) fn put_content(&self, slot: usize, start: u64, part: &ShardContent) -> bool {
         self.member(slot).is_none_or(|member| part.put(&member, start).is_ok())
     }

@@ -136,9 +136,9 @@ impl RowImage {
         (0..self.bad.len()).flat_map(of_block).collect()
     }
 
-    /// Whether data, parity and copies of all shards match over their whole length. Most rows do,
-    /// and one pass over the row is faster than one per block. If a data shard is absent, parity
-    /// cannot be compared with anything.
+    /// Whether data, parity and copies of all shards match over their whole length. In most rows
+    /// all shards match, and one pass over the row is faster than one pass per block. If a data
+    /// shard is absent, parity cannot be compared with anything.
     fn agrees(&self) -> bool {
         if self.map.mirrors() {
             let there: Vec<&[u8]> = self.bytes.iter().flatten().map(Vec::as_slice).collect();

@@ -50,7 +50,8 @@ impl LoggedArray {
     }
 
     /// Writes a record without pieces, which says that everything before it is durable. The record
-    /// is not synced: if it is lost, replay only takes damage of the last blocks for torn writes.
+    /// is not synced: if it is lost, the only effect is that replay may mistake damage of the last
+    /// written blocks for torn writes.
     pub fn mark_durable(&mut self) -> Result<()> {
         if self.log.used_bytes == 0 || self.log.is_marked {
             return Ok(());

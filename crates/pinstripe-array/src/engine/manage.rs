@@ -18,7 +18,7 @@ use pinstripe_io::device::SharedDevice;
 /// The smallest and the largest granule, in bytes.
 const GRANULES: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
 
-/// The use that an added device is put to.
+/// How an added device is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddedAs {
     /// The device was a member before, and gets the blocks that were written while it was away.

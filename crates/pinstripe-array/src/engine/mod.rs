@@ -122,7 +122,8 @@ use pinstripe_base::error::{Error, Kind, Result};
 // across transfers to the replacement; only the flusher takes it to write, between batches. That of
 // its tables is held across no transfer.
 pub struct Array {
-    /// Changed by the flusher alone, together with the cache's copy (see `reshape`).
+    /// The placement of rows; only the flusher changes it, together with the cache's copy (see
+    /// `reshape`).
     shape: RankedRwLock<Shape>,
     /// Counts the changes of `shape`: a reader starts again if the count changed while it read.
     reshaped: AtomicU64,

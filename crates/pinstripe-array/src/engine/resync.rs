@@ -63,7 +63,7 @@ impl Array {
         self.has_unsure.load(Ordering::Acquire)
     }
 
-    /// The means that keeps parity true across a power cut.
+    /// The policy that keeps parity consistent across a power cut.
     pub(super) fn consistency(&self) -> Consistency {
         self.members.with_superblock(|superblock| superblock.consistency)
     }

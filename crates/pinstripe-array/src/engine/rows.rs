@@ -1,4 +1,4 @@
-//! The way of rows from the cache to the members, a batch at a time.
+//! Writes rows from the cache to the members, a batch at a time.
 
 use std::ops::Range;
 use std::sync::Arc;

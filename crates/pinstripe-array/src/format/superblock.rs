@@ -43,7 +43,7 @@ pub(crate) const DATA_ALIGN_BYTES: u64 = 1 << 20;
 pub(crate) const SLOTS_MAX: usize = 64;
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
-/// The slot of a member that waits to replace another one.
+/// The slot number of a spare, which waits to replace a member.
 pub const SPARE: u16 = u16::MAX;
 /// The place of the two last fields: the generation since which changes are noted, and the scrub in
 /// progress.

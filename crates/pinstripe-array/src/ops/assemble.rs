@@ -10,7 +10,7 @@ use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
 use pinstripe_io::paths;
 
-/// Opens the devices that exist. A missing one is reported, and left out.
+/// Opens the devices that exist. A missing device is reported, and left out.
 ///
 /// # Errors
 /// Fails with the errors of [`devices::open`], except for devices that are missing.

@@ -1,9 +1,10 @@
 //! The pace of writers, as pure functions, so that tables can test it.
 //!
-//! While less than half of the limit is dirty, writers do not wait. Above that, they are slowed
-//! down in proportion, so that they match the rate of the members before the limit stops them all:
-//! at half of the limit they may write twice as fast as the members, at five sixths as fast, at the
-//! limit half as fast. Writers share the rate: each gets a turn, one after the other.
+//! While less than half of the limit is dirty, writers do not wait. Above half of the limit,
+//! writers are slowed down in proportion, so that they match the rate of the members before the
+//! limit stops them all: at half of the limit they may write twice as fast as the members, at five
+//! sixths as fast, at the limit half as fast. Writers share the rate: each gets a turn, one after
+//! the other.
 //!
 //! Invariant: a writer never waits for a turn that is further away than [`TURN_MOST`], so that a
 //! wrong measurement costs little.

@@ -28,7 +28,8 @@ pub struct PackPlan {
     pub deleted_packs: u64,
     /// The bytes, on all members, of the packs that would be deleted.
     pub deleted_bytes: u64,
-    /// The largest number of requests that the verb sends to a bucket, without those for packs.
+    /// The largest number of requests that the verb sends to a bucket, not counting requests for
+    /// packs.
     pub requests_beside: u64,
 }
 

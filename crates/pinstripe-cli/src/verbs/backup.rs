@@ -133,8 +133,8 @@ pub struct BackupArgs {
     dry_run: bool,
 }
 
-/// The largest number of requests that a backup sends to a bucket, without those for packs. Tests
-/// check it.
+/// The largest number of requests that a backup sends to a bucket, not counting requests for packs.
+/// Tests check it.
 const REQUESTS_BESIDE: u64 = 60;
 
 const GAUGE: Gauge = Gauge {

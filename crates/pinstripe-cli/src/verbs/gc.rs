@@ -69,7 +69,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The approximate number of requests that a gc sends to a bucket, without those for packs:
+/// The approximate number of requests that a gc sends to a bucket, not counting requests for packs:
 /// listings, condemnations and deletes of small objects.
 const REQUESTS_BESIDE: u64 = 200;
 
