@@ -1,4 +1,4 @@
-//! A log that outlives the run: one JSON object on each line, appended, each line in one write.
+//! A log that is kept after the run: each line is a JSON object, appended with one write.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -21,11 +21,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens it for appending; it is made with the directories above it where it is missing, for
-    /// its owner's eyes only.
+    /// Opens the log for appending; a missing log is created together with its directories, and
+    /// only its owner can read it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails when the log cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
         let told = |error| {
             Error::io("cannot write this log", path, error)
@@ -52,7 +52,7 @@ impl Journal {
         }
     }
 
-    /// Whether every line was written.
+    /// Returns whether every line was written.
     ///
     /// # Errors
     /// The last failure.

@@ -1,7 +1,7 @@
 //! Lists from files: paths for `--files-from`, patterns for `--exclude-file`.
 //!
-//! A list is bytes, because names are. Nothing is ignored silently: an invalid line is an error
-//! that names the list and the line.
+//! A list is read as bytes, because file names are bytes. Nothing is ignored silently: an invalid
+//! line is an error that names the list and the line.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use pinstripe::Exclude;
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// A longer list is an error: it is probably a device, or another file by mistake.
+/// A longer list is an error: the path is probably a device, or another file by mistake.
 const LIST_MAX_BYTES: u64 = 256 << 20;
 
-/// The paths that a list names, one on each line, or each up to a zero byte. `-` is standard
-/// input. Empty lines name nothing.
+/// The paths in a list, one per line, or each ended by a zero byte. `-` is standard input. Empty
+/// lines name nothing.
 ///
 /// # Errors
-/// When the list cannot be read, is too long, or names nothing.
+/// Fails when the list cannot be read, is too long, or is empty.
 pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     let bytes = if list == Path::new("-") {
         read(io::stdin().lock(), Path::new("standard input"))?
@@ -44,11 +44,11 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The patterns of a list, one on each line; empty lines and lines that begin with `#` are skipped.
-/// As in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
+/// The patterns in a list, one per line; empty lines and lines that begin with `#` are skipped. As
+/// in .gitignore, spaces at the end of a line do not count, unless a backslash is before them.
 ///
 /// # Errors
-/// When the list cannot be read or a pattern makes no sense.
+/// Fails when the list cannot be read or a pattern is invalid.
 pub fn patterns(list: &Path) -> Result<Vec<Vec<u8>>> {
     let bytes = read_file(list)?;
     let mut patterns = Vec::new();

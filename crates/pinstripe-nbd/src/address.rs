@@ -1,4 +1,4 @@
-//! The addresses that a server listens at.
+//! The addresses at which a server listens.
 
 #![allow(clippy::disallowed_methods, reason = "opens the sockets")]
 
@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_keepalive;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The port that IANA gave to the protocol.
+/// The port that IANA assigned to NBD.
 const PORT: u16 = 10809;
 
 /// An address to listen at: `unix:PATH`, or `tcp:HOST:PORT` with port 10809 by default.
@@ -24,7 +24,7 @@ const PORT: u16 = 10809;
 pub enum Address {
     /// A socket in the file system.
     Unix(PathBuf),
-    /// A port of a name or address of this machine; port 0 is any free one.
+    /// A port at a name or address of this machine; port 0 stands for any free port.
     Tcp(String, u16),
 }
 
@@ -66,18 +66,19 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket that clients connect to. A socket in the file system goes when this does.
+/// A socket to which clients connect. A socket in the file system is removed when this object is
+/// dropped.
 pub(super) enum Listener {
     Unix { socket: UnixListener, path: PathBuf, inode: (u64, u64) },
     Tcp(TcpListener),
 }
 
 impl Listener {
-    /// Listens; a socket that a dead server left at the path is removed.
+    /// Listens at an address; removes a socket that a dead server left at the path.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process listens there; [`Kind::Exists`] if the path is not a
-    /// socket; otherwise as reported by the system.
+    /// Fails with [`Kind::Busy`] when another process listens there; with [`Kind::Exists`] if the
+    /// path is not a socket; otherwise with the errors of the system.
     pub fn bind(address: &Address) -> Result<Self> {
         let place = address.to_string();
         let failed = |error: io::Error| match error.kind() {
@@ -115,7 +116,7 @@ impl Listener {
         }
     }
 
-    /// The next client, if one waits.
+    /// Accepts the next client, if one is waiting.
     pub fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Listener::Unix { socket, .. } => socket.accept().map(|(client, _)| client.into()),
@@ -150,7 +151,7 @@ impl Drop for Listener {
     }
 }
 
-/// Removes a socket at which no process listens.
+/// Removes a socket if no process listens at it.
 fn remove_stale_socket(path: &PathBuf) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {

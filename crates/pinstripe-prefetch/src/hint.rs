@@ -1,4 +1,4 @@
-//! Hints as programs write them.
+//! Parses hints that programs write.
 //!
 //! ```text
 //! sequential [OFFSET]
@@ -7,6 +7,7 @@
 //! will-need OFFSET LENGTH [OFFSET LENGTH]...
 //! dont-need
 //! ```
+//!
 //! Numbers are bytes, with K, M, G or T for powers of 1024.
 
 use std::str::FromStr;
@@ -15,10 +16,10 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::planner::Hint;
 
-/// Reads a hint, and the offset from which it holds. A NUL byte ends it.
+/// Parses a hint, and the offset from which it applies. A NUL byte ends the hint.
 ///
 /// # Errors
-/// [`Kind::Usage`] for an unknown hint.
+/// Fails with [`Kind::Usage`] for an unknown hint.
 pub fn parse(text: &[u8]) -> Result<(Hint, u64)> {
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     let wrong = |what: String| Error::new(Kind::Usage, what);

@@ -12,13 +12,15 @@
 //!   member keeps of it: the sum of the unmodified data (on P), their syndrome (on Q), on both of
 //!   these the logged data shards, and with bit 2 on each written data shard's member its new bytes
 //! ```
+//!
 //! Version 2 is a record in which some piece has bit 2, which version 1 does not know.
 //!
-//! Records stand one behind the other; one that does not fit before the end of the log begins at
-//! its beginning again. `span` is what a record takes on every member, the longest payload
-//! included.
+//! Records are stored one after the other; a record that does not fit before the end of the log
+//! starts at the beginning of the log. `span` is the number of bytes that a record takes on every
+//! member, the longest payload included.
 //!
-//! Not in this module: which member keeps what. That follows from the row, see `array/`.
+//! This module does not decide which member keeps which payload. The kept payload follows from the
+//! geometry of the row, see `array/`.
 
 use std::ops::Range;
 
@@ -30,12 +32,12 @@ use pinstripe_base::wire::{Reader, Writer};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"PSal");
 const VERSION: u16 = 2;
-/// The version of records without own bytes.
+/// The version of records whose payloads have no own bytes.
 const VERSION_WITHOUT_OWN: u16 = 1;
 const HEAD_BYTES: usize = 64;
-/// The place of the checksum in a head.
+/// The place of the checksum in the head of a record.
 const CHECK: Range<usize> = 60..64;
-/// The longest head, whatever it claims.
+/// The most bytes that a head may have; a longer length in a record is not believed.
 pub(crate) const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// The largest number of members.
 const MEMBERS_MAX: usize = 64;
@@ -46,32 +48,32 @@ const PIECE_BYTES: usize = 40;
 pub struct LogPiece {
     /// The row.
     pub row: u64,
-    /// Bytes of its chunks, whole blocks.
+    /// The bytes of the row's chunks that are written, in whole blocks.
     pub column: Range<u32>,
     /// Shards that are written, parity included, as bits.
     pub written: u64,
-    /// The parts of it that the payload holds.
+    /// The data that the payload holds for this piece.
     pub has: PayloadKinds,
-    /// The checksums to be, of the shards in `written`, lowest first, each with all blocks of
-    /// `column`.
+    /// The new checksums of the shards in `written`, lowest shard first; each shard has one for
+    /// every block of `column`.
     pub sums: Vec<Sum>,
 }
 
-/// The parts that the payload of a piece is made of.
+/// The kinds of data in the payload of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PayloadKinds {
     /// The sum of the unmodified data shards.
     pub p: bool,
     /// The syndrome.
     pub q: bool,
-    /// The new bytes of these data shards, as bits, on parity's members: of those whose members
-    /// are absent, and with `own` of all.
+    /// The new bytes of these data shards, as a bit set, on the members of parity: of shards whose
+    /// members are absent, and with `own` of all written shards.
     pub data: u64,
     /// The new bytes of each written data shard, on its own member.
     pub own: bool,
 }
 
-/// The bytes that a member keeps in addition to the head.
+/// A member's payload: the bytes that it keeps of a record in addition to the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PayloadCheck {
     /// Bytes.
@@ -81,12 +83,12 @@ pub struct PayloadCheck {
 }
 
 impl PayloadCheck {
-    /// The check of these bytes.
+    /// The check of this payload.
     pub fn of(payload: &[u8]) -> Self {
         PayloadCheck { bytes: payload.len() as u32, check: crc32c(payload) }
     }
 
-    /// Whether these are the bytes.
+    /// Whether the payload matches this check.
     pub fn suits(self, payload: &[u8]) -> bool {
         self == Self::of(payload)
     }
@@ -97,9 +99,9 @@ impl PayloadCheck {
 pub struct RecordHeader {
     /// The array that the log belongs to.
     pub array: ArrayId,
-    /// One more than that of the record before.
+    /// The number of the record, one more than that of the record before.
     pub sequence: u64,
-    /// The start in the log.
+    /// The offset in the log at which the record begins.
     pub position: u64,
     /// By slot.
     pub kept: Vec<PayloadCheck>,
@@ -108,7 +110,7 @@ pub struct RecordHeader {
 }
 
 impl LogPiece {
-    /// Bytes of a head that describe a piece, without its checksums.
+    /// Bytes in a head that describe one piece, without its checksums.
     pub(crate) const FIXED_BYTES: u64 = PIECE_BYTES as u64;
 
     fn blocks(&self) -> usize {
@@ -143,7 +145,7 @@ impl RecordHeader {
     /// Appends the bytes.
     ///
     /// # Panics
-    /// In debug builds, when a piece has not the checksums of all that it writes.
+    /// Panics in debug builds if a piece does not have one checksum for every block that it writes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (start, bytes) = (out.len(), self.head_bytes());
         let mut w = Writer::new(out);
@@ -173,7 +175,7 @@ impl RecordHeader {
         head[CHECK].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// The length of the head that begins with these bytes, if it is one.
+    /// The length of the head that begins with these bytes, if they begin a head.
     pub fn length(first: &[u8; BLOCK_BYTES as usize]) -> Option<u32> {
         let word =
             |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
@@ -182,11 +184,11 @@ impl RecordHeader {
         (word(0) == MAGIC && bytes > 0 && is_length).then_some(bytes)
     }
 
-    /// Reads back the record `sequence` at `position`.
+    /// Reads the record with number `sequence` at `position`.
     ///
     /// # Errors
-    /// [`Kind::Corrupt`] if it is missing or differs; [`Kind::Unsupported`] when a newer version
-    /// wrote it.
+    /// Fails with [`Kind::Corrupt`] if the record is missing or differs; with [`Kind::Unsupported`]
+    /// when a newer version wrote the record.
     pub fn decode(bytes: &[u8], array: ArrayId, sequence: u64, position: u64) -> Result<Self> {
         let mut r = Reader::new(bytes, "record of the array's log");
         let (magic, version) = (r.u32()?, r.u16()?);

@@ -1,4 +1,4 @@
-//! Choosing the members of md's array among devices, and deciding whether they may be used.
+//! Selects the members of an md array among devices, and decides whether they may be used.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ const MIRROR_CHUNK_BYTES: u64 = 64 * KIB;
 /// Options for opening.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MdAssembleOptions {
-    /// Opens for writing as well, which only a complete and clean set allows. The time, in seconds
-    /// since 1970, dates the superblocks.
+    /// The time in seconds since 1970, for the superblocks; with it the array is also opened for
+    /// writing, which only a complete and clean set allows.
     pub write: Option<u64>,
-    /// Read arrays that md would not start: dirty and degraded, or with a journal, which is
-    /// ignored. Devices that are not members of it are left out.
+    /// Also reads arrays that md would not start: dirty and degraded arrays, and arrays with a
+    /// journal, which is ignored. Leaves out devices that are not members of the array.
     pub force: bool,
 }
 
-/// A device that is not part of the array as it was assembled.
+/// A device that is not part of the assembled array.
 #[derive(Debug)]
 pub struct MdLeftOut {
     /// The device.
@@ -44,23 +44,23 @@ pub struct MdLeftOut {
 pub struct MdAssembly {
     /// The array.
     pub array: MdArray,
-    /// Devices that were given and are not members of it now.
+    /// Devices that were given and are not members of the assembled array.
     pub left_out: Vec<MdLeftOut>,
 }
 
-/// What to do about a device that does not belong to the others.
+/// The advice about a device that does not belong to the same array as the others.
 const LEAVE_OUT: &str = "do not name this device, or let --force ignore it: 'pinstripe array assemble NAME DEVICE... \
      --force'";
 
-/// Finds an array of md's on devices in any order.
+/// Finds an md array on devices in any order.
 ///
 /// # Errors
-/// [`Kind::WrongMember`] for a device of another array and for two that are the same member;
-/// [`Kind::Unsupported`] for a set in the middle of a reshape, one that several machines share, and
-/// level 0 on members of unequal size; [`Kind::Refused`] for what could be wrong, unless it is
-/// forced, and for a set that is to be written and is not complete and clean;
-/// [`Kind::TooManyLosses`] when too few are present; the errors of [`MdSuperblock::decode`] and of
-/// the devices.
+/// Fails with [`Kind::WrongMember`] for a device of another array and for two devices with the same
+/// member; with [`Kind::Unsupported`] for a set in the middle of a reshape, one that several
+/// machines share, and level 0 on members of unequal size; with [`Kind::Refused`] for a set whose
+/// content could be wrong, unless forced, and for writing to a set that is not complete and clean;
+/// with [`Kind::TooManyLosses`] when too few members are present; with the errors of
+/// [`MdSuperblock::decode`] and of the devices.
 pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Result<MdAssembly> {
     let mut found = Vec::with_capacity(devices.len());
     let mut strangers = Vec::new();
@@ -101,7 +101,7 @@ pub fn assemble(devices: Vec<SharedDevice>, options: MdAssembleOptions) -> Resul
     Ok(MdAssembly { array, left_out })
 }
 
-/// Refuses features under which the place of data differs from the geometry.
+/// Refuses features under which the places of data differ from those of the geometry.
 fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<()> {
     let unsupported = |what: &str, advice: &str| {
         Err(Error::new(Kind::Unsupported, what).advice(advice.to_owned()))
@@ -136,7 +136,7 @@ struct MembersByRole<'s> {
     newest: &'s MdSuperblock,
     members: Vec<Option<MdMember>>,
     left_out: Vec<MdLeftOut>,
-    /// Members of other arrays are left out.
+    /// Whether members of other arrays are left out instead of refused.
     force: bool,
 }
 
@@ -298,7 +298,7 @@ fn equal_bytes(members: &[Option<MdMember>], chunk_bytes: u64) -> Result<u64> {
     }
 }
 
-/// The point up to which parity is right.
+/// The number of bytes of each member up to which parity is right.
 fn parity_bytes(newest: &MdSuperblock, options: MdAssembleOptions) -> u64 {
     match newest.is_clean() || options.force {
         true => u64::MAX,
@@ -307,7 +307,7 @@ fn parity_bytes(newest: &MdSuperblock, options: MdAssembleOptions) -> u64 {
 }
 
 impl MdArray {
-    /// Checks that the members present suffice and may be trusted.
+    /// Checks that the present members suffice and may be trusted.
     fn check_members(&self, options: MdAssembleOptions) -> Result<()> {
         let absent = self.absent();
         if !self.geometry.survives(absent) {

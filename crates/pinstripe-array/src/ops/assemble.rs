@@ -1,4 +1,4 @@
-//! Assembling an array from its devices.
+//! Assembles an array from its devices.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use pinstripe_io::device::SharedDevice;
 use pinstripe_io::fault::Plan;
 use pinstripe_io::paths;
 
-/// Opens the devices that exist. A missing one is reported, and left out.
+/// Opens the devices that exist. A missing device is reported, and left out.
 ///
 /// # Errors
-/// The errors of [`devices::open`], except for devices that are missing.
+/// Fails with the errors of [`devices::open`], except for devices that are missing.
 pub(crate) fn open_all(
     paths: &[PathBuf],
     faults: &Plan,
@@ -30,8 +30,8 @@ pub(crate) fn open_all(
     Ok(opened)
 }
 
-/// Whether a registered device of an array still belongs to it; reports one that belongs to another
-/// array.
+/// Whether a registered device of an array still belongs to the array; reports a device that
+/// belongs to another array.
 fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool {
     let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
         return true;
@@ -46,9 +46,9 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     false
 }
 
-/// Refuses members that are older than the last state of their array that this host saw: the
-/// members written since are absent. Later writes to the old ones could not be distinguished from
-/// what they lack.
+/// Refuses members that are older than the last state of their array that this host saw, because
+/// the members that were written since are absent. After a write to the old members, it could not
+/// be decided which of two versions of a block is right.
 fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
     let own = devices.iter().filter_map(engine::probe);
     let newest = own.filter(|it| it.array.to_string() == entry.array).map(|it| it.generation).max();
@@ -68,13 +68,13 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
 }
 
 /// Assembles an array from these devices, replays its log, and registers it under a name. Without
-/// devices, it uses those that are registered under the name. With `force`, unusable devices are
-/// left out, and parity that may be stale is trusted.
+/// given devices, uses the devices that are registered under the name. With `force`, unusable
+/// devices are left out, and parity that may be stale is trusted.
 ///
 /// # Errors
-/// The errors of [`engine::assemble`]; [`Kind::WrongMember`] for a device of another array than the
-/// name's or the other devices'; [`Kind::TooManyLosses`] if too few are present; [`Kind::Busy`] if
-/// one is in use.
+/// Fails with the errors of [`engine::assemble`]; with [`Kind::WrongMember`] for a device of
+/// another array than that of the name or of the other devices; with [`Kind::TooManyLosses`] if too
+/// few devices are present; with [`Kind::Busy`] if a device is in use.
 pub fn assemble(
     name: &str,
     paths: &[PathBuf],

@@ -29,10 +29,10 @@ pub struct MdController {
 }
 
 /// Opens an md array exclusively; `write` allows writes to it. An array that md would not start can
-/// only be read, if it was assembled by force.
+/// only be read, and only if it was assembled by force.
 ///
 /// # Errors
-/// The errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
+/// Fails with the errors of [`open_all`](super::assemble::open_all) and of [`assemble`].
 pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Result<MdController> {
     let opened = super::assemble::open_all(&entry.devices, faults, monitor)?;
     let write = write.then(|| clock::now().0 as u64);
@@ -49,10 +49,10 @@ fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     }
 }
 
-/// Refuses an md array that could not be served, and reports which devices would be left out.
+/// Refuses an md array that could not be served; reports devices that would be left out.
 ///
 /// # Errors
-/// The errors of [`open`].
+/// Fails with the errors of [`open`].
 pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     let options = MdAssembleOptions { write: None, force: entry.force };
     let MdAssembly { array, left_out } = assemble(opened_to_read(entry)?, options)?;
@@ -61,10 +61,10 @@ pub fn check(entry: &Entry, monitor: &Monitor) -> Result<()> {
     Ok(())
 }
 
-/// The description of an md array by its devices, which are only read and may be in use.
+/// The description of an md array from its devices, which are only read and may be in use.
 ///
 /// # Errors
-/// The errors of [`assemble`]; [`Kind::TooManyLosses`] if no device is present.
+/// Fails with the errors of [`assemble`]; with [`Kind::TooManyLosses`] if no device is present.
 pub fn look(entry: &Entry) -> Result<Detail> {
     let options = MdAssembleOptions { write: None, force: true };
     let found = assemble(opened_to_read(entry)?, options)?;
@@ -155,13 +155,13 @@ impl ControlHandler for MdController {
     }
 }
 
-/// Registers an md array under a name, if the first device that carries any array is a member of
-/// one; without devices, if an md array is registered under the name. Nothing is written to the
-/// devices. With `force`, it can be read although md would not start it, and foreign devices are
-/// left out. Returns whether it was an md array.
+/// Registers an md array under a name, if the first device with a superblock is a member of an md
+/// array; without devices, looks for an md array that is registered under the name. Nothing is
+/// written to the devices. With `force`, an array that md would not start can be read, and foreign
+/// devices are left out. Returns whether the array is an md array.
 ///
 /// # Errors
-/// The errors of [`check`].
+/// Fails with the errors of [`check`].
 pub fn assemble_md(
     name: &str,
     paths: &[PathBuf],

@@ -104,7 +104,7 @@ impl Sparse for Volume {
         Ok(Run { bytes, is_hole })
     }
 
-    /// Blocks that were never written stay so; the others are overwritten with zeros.
+    /// Blocks that were never written stay unwritten; all others are overwritten with zeros.
     fn zero(&self, range: Range<u64>, _: Space) -> Result<()> {
         let capacity = self.shared.array.capacity();
         if range.end > capacity && !range.is_empty() {

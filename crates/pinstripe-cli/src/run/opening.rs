@@ -1,9 +1,9 @@
-//! Finds the store that was named, by any of its places, else by the places where this host
-//! remembers its members; and refuses a plain store that may have replaced an encrypted one.
+//! Opens the store that was named: through any of its places, else through the places where this
+//! host remembers its members. Refuses a plain store that may have replaced an encrypted one.
 //!
-//! Invariants: a remembered place counts only when the store there has the remembered id; a store
-//! that is not encrypted is never opened where an encrypted one is expected, unless the user says
-//! so; a place that did not open is named, with the member that belongs there.
+//! Invariants: a remembered place is used only if the store there has the remembered id; a store
+//! that is not encrypted is never opened where an encrypted one is expected, unless the user allows
+//! it; a place that did not open is reported, with the member that belongs there.
 
 use std::path::{Path, PathBuf};
 
@@ -24,16 +24,16 @@ impl Run {
     /// Opens the store that was named, or the default one.
     ///
     /// # Errors
-    /// The errors of [`Store::open`]; [`Kind::NotFound`] when none was named and there is no
-    /// default.
+    /// Fails with the errors of [`Store::open`]; with [`Kind::NotFound`] when none was named and
+    /// there is no default.
     pub fn open_store(&self) -> Result<Store> {
         self.open(&self.places()?)
     }
 
-    /// Opens the store at one of these places, and its secrets.
+    /// Opens the store at one of these places, and unlocks its secrets.
     ///
     /// # Errors
-    /// The errors of [`open`] and of [`unlock`].
+    /// Fails with the errors of [`open`] and of [`unlock`].
     pub fn open(&self, places: &[PathBuf]) -> Result<Store> {
         let mut store = self.open_at(places)?;
         unlock(self, &mut store, None)?;
@@ -41,11 +41,11 @@ impl Run {
         Ok(store)
     }
 
-    /// Opens the store for a verb that can do without its secrets. Without a key, they stay locked,
-    /// and a note says what the verb lacks.
+    /// Opens the store for a verb that also works without its secrets. Without a key, the secrets
+    /// stay locked, and a note says what the verb cannot do.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_keyless(&self, lack: &str) -> Result<Store> {
         let mut store = self.open_locked()?;
         unlock(self, &mut store, Some(lack))?;
@@ -53,18 +53,19 @@ impl Run {
         Ok(store)
     }
 
-    /// Opens the store and asks for no key.
+    /// Opens the store without asking for a key.
     ///
     /// # Errors
-    /// The errors of [`open_store`](Self::open_store).
+    /// Fails with the errors of [`open_store`](Self::open_store).
     pub fn open_locked(&self) -> Result<Store> {
         self.open_at(&self.places()?)
     }
 
-    /// Opens the store and its secrets; also returns what opened them, if they were sealed.
+    /// Opens the store and unlocks its secrets; also returns the credential that opened them, if
+    /// they were sealed.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Fails with the errors of [`open`](Self::open).
     pub fn open_with_credential(&self) -> Result<(Store, Option<Credential>)> {
         let mut store = self.open_locked()?;
         let used = unlock(self, &mut store, None)?;
@@ -89,7 +90,8 @@ impl Run {
         self.each_place(&places)
     }
 
-    /// Names other halves of the store that were met on the way, and have snapshots of their own.
+    /// Reports other halves of the store that were found while it was opened, and that have
+    /// snapshots of their own.
     fn warn_of_halves(&self, store: &Store) {
         // The verb itself reports why a member cannot be listed.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
@@ -109,7 +111,7 @@ impl Run {
     }
 }
 
-/// A place that did not open the store.
+/// A place through which the store could not be opened.
 struct FailedPlace {
     place: PathBuf,
     error: Error,
@@ -118,8 +120,9 @@ struct FailedPlace {
 /// Opens the store that these places name.
 ///
 /// # Errors
-/// The errors of [`Store::open`], of the place that says most; [`Kind::NotEncrypted`] as above;
-/// [`Kind::WrongMember`] when the places are of different stores.
+/// Fails with the most informative of the errors of [`Store::open`]; with [`Kind::NotEncrypted`]
+/// for a plain store where an encrypted one is expected; with [`Kind::WrongMember`] when the places
+/// are of different stores.
 fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     // Sets the deadline of every later `real_path`.
     let _ = run.patience();
@@ -183,7 +186,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
     Ok(store)
 }
 
-/// The store that was at the named places.
+/// The store that this host remembers at the named places.
 fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore>> {
     let mut known = named.iter().filter_map(|place| Some((place, memory.at(place)?)));
     let Some((first, expected)) = known.next() else { return Ok(None) };
@@ -215,7 +218,7 @@ fn another(store: &Store, expected: Option<&KnownStore>) -> Error {
 /// Opens the half of a divided store to which a directory belongs.
 ///
 /// # Errors
-/// The errors of [`Store::open_with`].
+/// Fails with the errors of [`Store::open_with`].
 pub fn open_half(run: &Run, place: &Path) -> Result<Store> {
     Store::open_with(place, OpenOptions { half: true, ..options(run) })
 }
@@ -230,7 +233,8 @@ fn options(run: &Run) -> OpenOptions {
     }
 }
 
-/// Opens the store through one place, if it is what may be there.
+/// Opens the store through one place, unless it is a plain store where an encrypted one is
+/// expected.
 fn open_one(run: &Run, memory: &KnownStores, place: &Path) -> Result<Store> {
     let options = OpenOptions {
         faults: run.common.fault_plan(),
@@ -279,7 +283,7 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
         ))
 }
 
-/// The error that says most of why nothing opened.
+/// The error that best explains why no place opened the store.
 fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     const TELLING: [Kind; 5] = [
         Kind::NotEncrypted,
@@ -323,7 +327,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     }
 }
 
-/// Names the places that did not open the store, and the members that they are.
+/// Reports the places that did not open the store, and the members that this host remembers at
+/// these places.
 fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
     for FailedPlace { place, error } in failed {
         let forms = known_stores::forms(&place);
@@ -346,7 +351,7 @@ fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
     }
 }
 
-/// Remembers a store that was just made over these members.
+/// Remembers a store that was just created on these members.
 pub fn made(run: &Run, members: &[PathBuf]) {
     // Problems are reported when it is opened to be used.
     let options = OpenOptions { remote: run.remote(), ..OpenOptions::default() };
@@ -368,7 +373,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
     memory.keep(&store, &members[..1], proof, &run.monitor, |it| it.accepted_plain |= accepted);
 }
 
-/// Remembers the store, as far as it is known without a key.
+/// Remembers the facts about the store that need no key.
 fn keep(run: &Run, memory: &mut KnownStores, store: &Store, named: &[PathBuf], place: &Path) {
     if run.shows_past() {
         return;

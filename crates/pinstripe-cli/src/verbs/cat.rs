@@ -1,4 +1,4 @@
-//! `pinstripe cat`: the content of files of a snapshot.
+//! `pinstripe cat`: writes the content of files of a snapshot to standard output.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -56,7 +56,7 @@ impl CatArgs {
     /// Writes the files.
     ///
     /// # Errors
-    /// The errors of [`cat::run`], and of standard output.
+    /// Fails with the errors of [`cat::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if let Some(range) = self.range {
             return self.split(run, range);
@@ -90,7 +90,7 @@ impl CatArgs {
 }
 
 impl CatArgs {
-    /// Writes a part of what was split.
+    /// Writes a part of the source of a split.
     fn split(&self, run: &Run, range: ByteRange) -> Result<Ending> {
         let outputs: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
         let (outputs, remote) = (run.each_place(&outputs)?, run.remote_outputs());

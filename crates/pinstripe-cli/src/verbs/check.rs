@@ -1,4 +1,4 @@
-//! `pinstripe check`: is everything there that the snapshots need?
+//! `pinstripe check`: checks whether everything is present that the snapshots need.
 
 use pinstripe::{Store, check, members};
 use pinstripe_base::error::Result;
@@ -52,7 +52,7 @@ impl CheckArgs {
     /// Runs the check.
     ///
     /// # Errors
-    /// The errors of [`check::run`].
+    /// Fails with the errors of [`check::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_keyless(CHECKS_SKIPPED)?;
         self.compare(run, &store)?;

@@ -1,4 +1,5 @@
-//! `pinstripe completions`: what a shell needs to complete our command line.
+//! `pinstripe completions`: prints the script with which a shell completes pinstripe's command
+//! line.
 
 use clap::Command;
 use clap_complete::Shell;
@@ -24,7 +25,7 @@ impl CompletionsArgs {
     /// Prints the script.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Fails when standard output cannot be written.
     pub fn run(&self, run: &Run, mut command: Command) -> Result<Ending> {
         refuse_option(run.common.json, "--json", "a script is printed as it is")?;
         let mut script = Vec::new();

@@ -36,7 +36,8 @@ impl ConfigArgs {
     /// Reads the file and reports it.
     ///
     /// # Errors
-    /// The errors of [`Config::load`]; [`Kind::NotFound`] if there is no config file.
+    /// Fails with the errors of [`Config::load`]; with [`Kind::NotFound`] if there is no config
+    /// file.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (config, file) = Config::load(&run.common)?;
         let Some(file) = file else {

@@ -1,4 +1,4 @@
-//! `pinstripe diff`: what differs between two snapshots.
+//! `pinstripe diff`: shows the differences between two snapshots.
 
 use pinstripe::diff::{self, Sort, Totals};
 use pinstripe_base::error::Result;
@@ -44,7 +44,7 @@ impl DiffArgs {
     /// Prints the differences.
     ///
     /// # Errors
-    /// The errors of [`diff::run`], and of standard output.
+    /// Fails with the errors of [`diff::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         run.warn_of_absent(&store);

@@ -1,4 +1,4 @@
-//! `pinstripe dump`: a snapshot as an archive on standard output.
+//! `pinstripe dump`: writes a snapshot as an archive to standard output.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -55,7 +55,7 @@ impl DumpArgs {
     /// Writes the archive.
     ///
     /// # Errors
-    /// The errors of [`dump::run`], and of standard output.
+    /// Fails with the errors of [`dump::run`], and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "standard output carries the archive: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;

@@ -1,4 +1,4 @@
-//! `pinstripe gc`: delete what no snapshot needs.
+//! `pinstripe gc`: deletes data that no snapshot needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The approximate number of requests that a gc sends to a bucket, without those for packs:
+/// The approximate number of requests that a gc sends to a bucket, not counting requests for packs:
 /// listings, condemnations and deletes of small objects.
 const REQUESTS_BESIDE: u64 = 200;
 
@@ -78,10 +78,10 @@ const GAUGE: Gauge =
     Gauge { label: "moving", done_bytes: |monitor| monitor.get(Counter::RepackedBytes), passes: 1 };
 
 impl GcArgs {
-    /// Deletes, or ends a session.
+    /// Deletes unneeded data, or ends a session.
     ///
     /// # Errors
-    /// The errors of [`gc::run`] and [`gc::fence`].
+    /// Fails with the errors of [`gc::run`] and [`gc::fence`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let store = run.open_store()?;
         if self.dry_run {

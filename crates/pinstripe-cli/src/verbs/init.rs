@@ -1,4 +1,4 @@
-//! `pinstripe init`: make a store.
+//! `pinstripe init`: creates a store.
 
 use std::path::PathBuf;
 
@@ -111,7 +111,7 @@ impl InitArgs {
     /// Makes the store.
     ///
     /// # Errors
-    /// The errors of [`init::run`].
+    /// Fails with the errors of [`init::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "name the directories of the new store with --member";
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;
@@ -152,7 +152,7 @@ impl InitArgs {
         Ok(Ending::done(facts(&config, self.members.len())))
     }
 
-    /// The slot that opens the store, and the key file that was made for it.
+    /// The slot that opens the store, and the key file that was created for it.
     fn slot(&self, run: &Run) -> Result<(Option<NewSlot>, Option<PathBuf>)> {
         let key = &run.common.key;
         if self.encryption == Encryption::None {
@@ -199,7 +199,7 @@ pub fn described(config: &StoreConfig, members: usize) -> String {
     format!("{members}; {}", settings(config))
 }
 
-/// How content is cut, compressed and encrypted, in a few words.
+/// A short description of how content is cut, compressed and encrypted.
 pub fn settings(config: &StoreConfig) -> String {
     let strip = format_size(config.strip_bytes.into());
     let encryption = match config.encryption {

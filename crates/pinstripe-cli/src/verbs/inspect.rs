@@ -34,7 +34,7 @@ impl InspectArgs {
     /// Shows each.
     ///
     /// # Errors
-    /// If a file is not an output of a split.
+    /// Fails if a file is not an output of a split.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name outputs of a split")?;
         for path in run.each_place(&self.outputs)? {
@@ -80,7 +80,7 @@ const HEAD: [(&str, Side); 4] = [
     ("stored", Side::Right),
 ];
 
-/// The description of an output, for scripts and for people.
+/// Describes an output, for scripts and for people.
 fn described(
     path: &Path,
     head: &OutputHead,

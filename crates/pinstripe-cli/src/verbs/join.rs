@@ -65,7 +65,7 @@ impl JoinArgs {
     /// Joins.
     ///
     /// # Errors
-    /// The errors of [`join()`].
+    /// Fails with the errors of [`join()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         let (outputs, remote) = (run.each_place(&self.outputs)?, run.remote_outputs());
@@ -153,7 +153,7 @@ impl JoinArgs {
     }
 }
 
-/// Writes to standard output, in order.
+/// Writes the source to standard output, in order.
 pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Joined> {
     refuse_option(
         run.common.json,
@@ -168,7 +168,7 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Jo
     Ok(joined)
 }
 
-/// The name of a file that is not complete.
+/// The temporary name of a file that is not complete.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".unfinished");
@@ -183,7 +183,7 @@ fn is_same_file(left: &Path, right: &Path) -> bool {
     }
 }
 
-/// The facts of the summary.
+/// The facts for the summary event.
 pub fn facts(reader: &Reader, joined: &Joined) -> Event {
     let lost: u64 = joined.lost.iter().map(|it| it.end - it.start).sum();
     Event::default()

@@ -1,4 +1,4 @@
-//! `pinstripe key`: the ways to open an encrypted store.
+//! `pinstripe key`: manages the passwords and key files that open an encrypted store.
 
 use std::path::PathBuf;
 
@@ -95,10 +95,11 @@ pub fn kdf_memory(text: &str) -> Result<Size, String> {
     costs(size).map_err(crate::args::one_line).map(|_| size)
 }
 
-/// The cost of a password with this memory.
+/// The costs of a password with this amount of memory.
 ///
 /// # Errors
-/// [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little.
+/// Fails with [`Kind::Usage`](pinstripe_base::error::Kind::Usage) for too much or too little
+/// memory.
 pub fn costs(memory: Size) -> Result<KdfCosts> {
     let memory_kib = u32::try_from(memory.0 / KIB).unwrap_or(u32::MAX);
     let lanes = KdfCosts::DEFAULT.lanes.min((memory_kib / 8).max(1));
@@ -108,7 +109,7 @@ pub fn costs(memory: Size) -> Result<KdfCosts> {
 /// A new slot, with a default label unless one is given.
 ///
 /// # Errors
-/// The errors of [`costs`].
+/// Fails with the errors of [`costs`].
 pub fn new_slot(credential: Credential, label: Option<&str>, memory: Size) -> Result<NewSlot> {
     let usual = match credential {
         Credential::Password(_) => "password",
@@ -134,7 +135,7 @@ impl KeyArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`key`], and of opening the store.
+    /// Fails with the errors of [`key`], and of opening the store.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         match &self.act {
             KeyVerb::List => list(run),

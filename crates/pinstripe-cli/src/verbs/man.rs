@@ -1,4 +1,4 @@
-//! `pinstripe man`: the manual pages, made from the table of options.
+//! `pinstripe man`: prints the manual pages, which are generated from the table of options.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ impl ManArgs {
     /// Prints or writes the pages.
     ///
     /// # Errors
-    /// When the directory or standard output cannot be written.
+    /// Fails when the directory or standard output cannot be written.
     pub fn run(&self, run: &Run, command: Command) -> Result<Ending> {
         refuse_option(run.common.json, "--json", "a manual page is printed as it is")?;
         match &self.out {

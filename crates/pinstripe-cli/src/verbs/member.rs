@@ -1,4 +1,4 @@
-//! `pinstripe member`: members join, leave, are replaced, and share evenly; halves are merged.
+//! `pinstripe member`: adds, removes, replaces and rebalances members; merges halves of a store.
 
 use std::path::{Path, PathBuf};
 
@@ -122,7 +122,7 @@ impl MemberArgs {
     /// Runs the verb.
     ///
     /// # Errors
-    /// The errors of [`member`].
+    /// Fails with the errors of [`member`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         #[cfg(feature = "s3")]
         if let MemberVerb::Add { place, new_buckets, .. }
@@ -171,7 +171,7 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
     Ok(Ending::done(Event::default().with("member", number).with_fields(&removed)))
 }
 
-/// Snapshots, index and sealed key slots stay on a removed member.
+/// The text about snapshots, index and sealed key slots, which stay on a removed member.
 const LEFT_THERE: &str =
     "its files, including sealed keys, stay at its place until they are deleted by hand";
 
@@ -274,7 +274,7 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
     }
 }
 
-/// States what to do about chunks that were given up.
+/// Reports what to do about chunks that were given up.
 pub(super) fn say_given_up(run: &Run, chunks: u64) {
     if chunks > 0 {
         run.screen.say(&format!(

@@ -1,4 +1,4 @@
-//! `pinstripe play`: a take, to another program or to nowhere.
+//! `pinstripe play`: plays a take to another program or without output.
 
 use std::fs::File;
 use std::io;
@@ -64,7 +64,7 @@ impl PlayArgs {
     /// Plays.
     ///
     /// # Errors
-    /// The errors of [`play`].
+    /// Fails with the errors of [`play`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let is_content = self.to == "pcm:-";
@@ -102,7 +102,7 @@ impl PlayArgs {
     }
 }
 
-/// Whether the reader of the output closed it.
+/// Whether an error means that the reader of the output closed it.
 fn is_unread(error: &Error) -> bool {
     error.cause().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
@@ -120,7 +120,7 @@ pub(super) fn tell_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
     }
 }
 
-/// The results of playing.
+/// The results of playing, for the summary.
 pub(super) fn facts(outcome: &PlayOutcome) -> Value {
     json!({
         "streams": outcome.streams,
@@ -135,7 +135,8 @@ pub(super) fn facts(outcome: &PlayOutcome) -> Value {
 /// The sink that a user named.
 ///
 /// # Errors
-/// [`Kind::Usage`]; as reported by the system for standard output.
+/// Fails with [`Kind::Usage`] for an unknown sink; with the errors of the system for standard
+/// output.
 pub(super) fn sink_of(to: &str) -> Result<PlaySink> {
     let wrong = || {
         Error::new(Kind::Usage, format!("'{to}' is not a playback target"))

@@ -31,7 +31,8 @@ impl ProbeArgs {
     /// Makes all tests and prints a table.
     ///
     /// # Errors
-    /// The errors of the endpoint; [`Kind::NoOneWinner`] when it lacks what a store needs.
+    /// Fails with the errors of the endpoint; with [`Kind::NoOneWinner`] when the endpoint lacks a
+    /// property that a store needs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let place = run.place(&self.place)?;
         let report = run.buckets().probe(&place)?;

@@ -1,4 +1,4 @@
-//! `pinstripe recover`: a take whose recording was cut off, put in order.
+//! `pinstripe recover`: repairs a take whose recording was interrupted.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -17,7 +17,7 @@ use crate::run::{Ending, Run};
 use crate::time;
 use crate::verbs::record::CONTROL;
 
-/// A stream that ends this much before the longest one is not reported.
+/// A stream is reported if it is shorter than the longest one by at least this number of seconds.
 const MOMENT_SECONDS: f64 = 0.01;
 
 /// Complete the files of a take whose recording was cut off
@@ -40,7 +40,7 @@ impl RecoverArgs {
     /// Recovers.
     ///
     /// # Errors
-    /// The errors of [`recover`].
+    /// Fails with the errors of [`recover`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the directory of a take")?;
         let outcome = recover(&self.take, &run.monitor)?;
@@ -95,8 +95,8 @@ impl RecoverArgs {
     }
 }
 
-/// Removes a socket at which no process answers. The directories come from the manifest, which is
-/// not trusted: nothing else is removed there.
+/// Removes a socket if no process answers at it. The directories come from the manifest, which is
+/// not trusted, so only such sockets are removed.
 fn remove_unanswered(path: &Path) {
     let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     let is_socket = path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
@@ -106,7 +106,7 @@ fn remove_unanswered(path: &Path) {
     }
 }
 
-/// The streams that end before the longest one, by seconds.
+/// The streams that end before the longest one, with the difference in seconds.
 fn shorter(manifest: &Manifest) -> Vec<(&str, f64)> {
     let mut ends = vec![0.0_f64; manifest.streams.len()];
     for piece in &manifest.pieces {

@@ -60,7 +60,7 @@ impl RepairArgs {
     /// Runs the repair.
     ///
     /// # Errors
-    /// The errors of [`repair::run`].
+    /// Fails with the errors of [`repair::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         run.wait_for(self.wait, || self.once(run))
     }

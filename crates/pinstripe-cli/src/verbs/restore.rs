@@ -1,4 +1,4 @@
-//! `pinstripe restore`: bring a snapshot, or a part of it, back.
+//! `pinstripe restore`: restores a snapshot, or a part of it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -117,7 +117,7 @@ impl RestoreArgs {
     /// Runs the restore.
     ///
     /// # Errors
-    /// The errors of [`restore::run`] and [`preview::run`].
+    /// Fails with the errors of [`restore::run`] and [`preview::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
         if self.to.is_none() && !self.in_place {

@@ -1,4 +1,5 @@
-//! `pinstripe upgrade`: bring a store of an earlier format version to the newest, in place.
+//! `pinstripe upgrade`: upgrades a store of an earlier format version to the newest version, in
+//! place.
 
 use pinstripe::upgrade::{self, Direction};
 use pinstripe_base::error::Result;
@@ -31,7 +32,7 @@ impl UpgradeArgs {
     /// Upgrades the store.
     ///
     /// # Errors
-    /// The errors of [`upgrade::run`].
+    /// Fails with the errors of [`upgrade::run`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let mut store = run.open_store()?;
         let direction = if self.back { Direction::Back } else { Direction::Forward };

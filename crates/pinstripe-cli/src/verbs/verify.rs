@@ -37,7 +37,7 @@ impl VerifyArgs {
     /// Verifies.
     ///
     /// # Errors
-    /// The errors of [`verify_outputs`].
+    /// Fails with the errors of [`verify_outputs`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         refuse_option(!run.common.store.is_empty(), "--store", "name the outputs of a split")?;
         if let [take] = &self.outputs[..]
@@ -79,7 +79,7 @@ impl VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Refuses a single path that does not exist, with a clearer message than that for several
+    /// Refuses a single path that does not exist, with a clearer message than the one for several
     /// outputs. A place with a scheme is not checked here.
     fn check_there(&self) -> Result<()> {
         match &self.outputs[..] {
@@ -93,7 +93,7 @@ impl VerifyArgs {
     }
 }
 
-/// A take: its journal has the checksums.
+/// Verifies a take against the checksums in its journal.
 fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     let found = verify(take, &run.monitor)?;
     let is_lost = found.is_lost || found.wrong_frames > 0;
@@ -128,7 +128,7 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
     Ok(Ending { code, facts })
 }
 
-/// The result for test streams, as the end of a line.
+/// The result for test streams, as text for the end of a line.
 fn test_frames(found: &VerifyOutcome) -> String {
     let (right, silent) = (found.right_frames - found.silent_frames, found.silent_frames);
     let mut parts = Vec::new();

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use super::LINE_BYTES;
 
-/// Reads a line without its end; `None` if there are no more.
+/// Reads a line without its line end; returns `None` at the end of the stream.
 pub(super) fn read_line(reader: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
     let most = LINE_BYTES as u64;

@@ -1,4 +1,4 @@
-//! The description of an array by its superblocks; devices are only read.
+//! The description of an array from its superblocks; devices are only read.
 
 use std::path::PathBuf;
 
@@ -16,11 +16,11 @@ use crate::set::MemberSet;
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_base::id::MemberId;
 
-/// The state of an array by its superblocks; devices are only read.
+/// The state of an array from its superblocks; devices are only read.
 ///
 /// # Errors
-/// [`Kind::NotFound`] for an unknown name; [`Kind::TooManyLosses`] when no device of it can be
-/// read.
+/// Fails with [`Kind::NotFound`] for an unknown name; with [`Kind::TooManyLosses`] when no device
+/// of the array can be read.
 pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
     let entry = register.read(name)?;
     if entry.metadata == Metadata::Md {

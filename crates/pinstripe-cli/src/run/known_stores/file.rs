@@ -1,4 +1,5 @@
-//! The files of that memory: validated when read, replaced whole when written.
+//! The files with the stores that this host remembers: validated when read, replaced completely
+//! when written.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,12 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use super::record::KnownStore;
 
-/// A longer file was not written by this program.
+/// The most bytes of a file about a remembered store; a longer file was not written by this
+/// program.
 const FILE_MAX_BYTES: u64 = 1 << 20;
-/// Changes when an older version could misread what a file says.
+/// The version of the format; it changes when an older version could misread a file.
 const VERSION: u32 = 1;
 
-/// A file, as it stands.
+/// The content of a file, as it is stored.
 #[derive(Serialize, Deserialize)]
 struct StoreFile {
     version: u32,
@@ -25,7 +27,7 @@ struct StoreFile {
     store: KnownStore,
 }
 
-/// Reads what is remembered of every store.
+/// Reads the records of all remembered stores.
 pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
     let Ok(listed) = fs::read_dir(dir) else { return Vec::new() };
     let mut stores = Vec::new();
@@ -71,7 +73,7 @@ fn read(path: &Path) -> io::Result<KnownStore> {
     Ok(whole.store)
 }
 
-/// Replaces what is remembered of one store, durably.
+/// Replaces the record of one store, durably.
 pub fn write(dir: &Path, store: &KnownStore) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let mut text =
@@ -95,7 +97,7 @@ fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     out.sync_all()
 }
 
-/// A name as the files have it.
+/// The name of the file of a store, from the store's id.
 pub fn file_name(id: &str) -> String {
     format!("{id}.json")
 }

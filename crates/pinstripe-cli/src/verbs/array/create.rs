@@ -84,11 +84,11 @@ fn chunk(text: &str) -> std::result::Result<Size, String> {
     chunk_bytes_of(text).map(Size).map_err(one_line)
 }
 
-/// The unit of small writes; `None` adapts it to the writes.
+/// The unit of small writes; `None` adapts the unit to the writes.
 #[derive(Debug, Clone, Copy)]
 struct Granule(Option<u32>);
 
-/// As `array set` reads it.
+/// Reads a granule in the form of `array set`.
 fn granule(text: &str) -> std::result::Result<Granule, String> {
     match Knob::parse("stripe_size", text).map_err(one_line)? {
         Knob::Granule(granule) => Ok(Granule(granule)),
@@ -100,7 +100,8 @@ impl ArrayCreateArgs {
     /// Makes it.
     ///
     /// # Errors
-    /// The errors of [`create`]; [`Kind::Usage`] when the number of devices is wrong.
+    /// Fails with the errors of [`create`]; with [`Kind::Usage`] when the number of devices is
+    /// wrong.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let wanted = self.raid_devices.saturating_add(self.spare_devices);
         if self.devices.len() != wanted {

@@ -29,7 +29,7 @@ impl ArrayForgetArgs {
     /// Forgets it.
     ///
     /// # Errors
-    /// The errors of [`forget`].
+    /// Fails with the errors of [`forget`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let forgotten = forget(&self.name, &register()?)?;
         let devices = forgotten.devices.iter().map(|it| escape::path(it)).collect::<Vec<_>>();

@@ -80,10 +80,11 @@ fn member_size(text: &str) -> Result<MemberSize, String> {
 }
 
 impl ArrayGrowArgs {
-    /// Begins it, and waits for its end.
+    /// Begins the growth, and waits for its end.
     ///
     /// # Errors
-    /// The errors of the array: members are absent, other work is running, there is no spare.
+    /// Fails with the errors of the array: members are absent, other work is running, there is no
+    /// spare.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let add = self.add.as_deref().map(absolute_path).transpose()?;
         let force = self.force;

@@ -43,7 +43,7 @@ impl ArrayProbeArgs {
     /// Measures each pair.
     ///
     /// # Errors
-    /// The errors of the devices.
+    /// Fails with the errors of the devices.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let stop = signals::catch()?;
         let part = Duration::from_millis(self.part);

@@ -42,7 +42,7 @@ impl ArraySetArgs {
     /// named.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for an unknown knob or an invalid value.
+    /// Fails with [`Kind::Usage`] for an unknown knob or an invalid value.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let (set, shown): (Vec<_>, Vec<_>) = self.settings.iter().partition(|it| it.contains('='));

@@ -32,7 +32,7 @@ impl ArrayStatusArgs {
     /// Shows them.
     ///
     /// # Errors
-    /// [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
+    /// Fails with [`Kind::NotFound`](pinstripe_base::error::Kind::NotFound) for an unknown name.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let names = match &self.name {
@@ -66,7 +66,7 @@ impl ArrayStatusArgs {
     }
 }
 
-/// The end of a verb, with the state of the array; the summary has all details.
+/// The ending of a verb with the state of the array; the summary has all details.
 pub fn ending(run: &Run, array: &Detail) -> Ending {
     for line in lines(array) {
         run.screen.say(&line);
@@ -101,7 +101,7 @@ pub fn lines(array: &Detail) -> Vec<String> {
     lines
 }
 
-/// Why an array cannot be used, or why a degraded one stays degraded.
+/// The reason why an array cannot be used, or why it stays degraded.
 fn redundancy(array: &Detail) -> Option<String> {
     let stays = "redundancy is not restored";
     let degraded = array.degraded();
@@ -147,7 +147,7 @@ fn replacement(slot: &SlotDetail) -> Option<String> {
     Some(format!("{}[{}](R)", escape::path(device), slot.slot))
 }
 
-/// `[==>.....]  recovery = 12.6% (370/2929) finish=1.5min speed=33440K/sec`
+/// Formats the progress as `[==>.....] recovery = 12.6% (370/2929) finish=1.5min speed=33440K/sec`.
 pub fn progress(work: &WorkDetail) -> String {
     const BAR: u64 = 20;
     let all = work.all_bytes.max(1);

@@ -27,8 +27,8 @@ impl ArrayWaitArgs {
     /// Waits.
     ///
     /// # Errors
-    /// [`Kind::Interrupted`] by a signal; [`Kind::Busy`] for unfinished work that no process
-    /// continues; the errors of [`work::check_finished`] and of the array.
+    /// Fails with [`Kind::Interrupted`] after a signal; with [`Kind::Busy`] for unfinished work
+    /// that no process continues; with the errors of [`work::check_finished`] and of the array.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(client) = server_of(&self.name, &register)? else {

@@ -1,4 +1,4 @@
-//! Long work followed to its end, wherever it is done.
+//! Follows long work to its end, in whichever process it is done.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,20 +37,22 @@ pub struct FollowArgs {
     no_wait: bool,
 }
 
-/// The number of works that ended before new work is started: [`conclude`] reports the later ones.
+/// The number of the first report of work that has not ended yet, taken before new work is started:
+/// [`conclude`] shows the reports from this number on.
 ///
 /// # Errors
-/// The errors of the array.
+/// Fails with the errors of the array.
 pub fn ended(reached: &mut Reached) -> Result<u64> {
     Ok(reached.detail()?.reports.last().map_or(0, |last| last.number + 1))
 }
 
-/// Examines the devices that changes of members name, then sends the requests to an array one after
-/// the other, reports each, and follows the work that they started.
+/// Examines the devices that are named in changes of members, then sends the requests to an array
+/// one after the other, reports each result, and follows the started work.
 ///
 /// # Errors
-/// If a device cannot be used: nothing was changed, and files that were created for devices are
-/// removed again. If a request fails: the requests before it are done. The errors of [`conclude`].
+/// If a device cannot be used, nothing was changed, and files that were created for devices are
+/// removed again. If a request fails, the requests before it are done. Fails with the errors of
+/// [`conclude`].
 pub fn do_all(
     run: &Run,
     name: &str,
@@ -82,10 +84,10 @@ pub fn do_all(
     conclude(run, reached, patience, before)
 }
 
-/// Sends the requests to an array one after the other, and reports each.
+/// Sends the requests to an array one after the other, and reports each result.
 ///
 /// # Errors
-/// If a request fails: the requests before it are done.
+/// If a request fails, the requests before it are done.
 pub fn ask_all(
     run: &Run,
     reached: &mut Reached,
@@ -99,12 +101,13 @@ pub fn ask_all(
     Ok(())
 }
 
-/// Follows started work to its end unless `--no-wait` is given, closes what was opened, and shows
-/// the array.
+/// Follows started work to its end unless `--no-wait` is given, closes an array that was opened in
+/// this process, and shows the array.
 ///
 /// # Errors
-/// [`Kind::Interrupted`] by a signal: what is done stays done; [`Kind::Changed`] for a scrub that
-/// another process cancelled; the errors of [`check_finished`] and of the array.
+/// Fails with [`Kind::Interrupted`] after a signal, when the completed work is kept; with
+/// [`Kind::Changed`] for a scrub that another process cancelled; with the errors of
+/// [`check_finished`] and of the array.
 pub fn conclude(
     run: &Run,
     mut reached: Reached,
@@ -140,11 +143,12 @@ pub fn conclude(
     Ok(Ending { code, ..ending })
 }
 
-/// Checks that each member that was to be filled is filled, by these works or later ones, and that
-/// an array that grew has all of its members.
+/// Checks that each member that had to be filled was filled, by this work or by later work, and
+/// that an array that grew has all of its members.
 ///
 /// # Errors
-/// [`Kind::Io`] for a device that failed, or was marked as failed, before that.
+/// Fails with [`Kind::Io`] for a device that failed, or was marked as failed, before the fill of
+/// the device ended.
 pub fn check_finished(detail: &Detail, before: u64) -> Result<()> {
     let reports = || detail.reports.iter().filter(|report| report.number >= before);
     let fills = || reports().filter(|report| report.kind == "recover");
@@ -203,7 +207,7 @@ fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
         .advice(format!("to compare everything: pinstripe array scrub {}{again}", detail.name))
 }
 
-/// Reports what work found. Blocks that could not be restored are losses.
+/// Reports the result of work. Blocks that could not be restored are losses.
 fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
     for it in &report.mismatches {
         run.screen.event(&Event::new("mismatch").with_fields(it))?;
@@ -249,7 +253,7 @@ fn interrupted(work: &str, detail: &Detail) -> Error {
 /// Waits until no work is running.
 ///
 /// # Errors
-/// The errors of [`conclude`].
+/// Fails with the errors of [`conclude`].
 pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Detail> {
     let mut ticker = None;
     let mut told = 0;

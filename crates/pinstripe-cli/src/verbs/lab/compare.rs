@@ -50,9 +50,9 @@ impl LabCompareArgs {
     /// Prints a sentence for each variant.
     ///
     /// # Errors
-    /// [`Kind::Usage`] if it is not clear which results are the later ones, if two are of one
-    /// execution, and if both sides have no variant in common; those of reading results, and of
-    /// standard output.
+    /// Fails with [`Kind::Usage`] if it is not clear which results are the later ones, if two
+    /// results are of one execution, or if the two sides have no variant in common; with the errors
+    /// of reading results, and of standard output.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (before_files, after_files) = self.sides()?;
         let (before, after) = (self.read(before_files)?, self.read(after_files)?);
@@ -103,7 +103,7 @@ impl LabCompareArgs {
         Ok(all)
     }
 
-    /// The earlier results and the later ones.
+    /// The earlier and the later results.
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         // Behind -- nothing is an option, and what looks like one would be missed as a file.
         let is_option = |it: &&PathBuf| it.to_string_lossy().starts_with("--") && !it.exists();

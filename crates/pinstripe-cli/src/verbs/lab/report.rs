@@ -59,9 +59,9 @@ impl LabReportArgs {
     /// Writes the page.
     ///
     /// # Errors
-    /// The errors of [`load_all_results`] and of a named history; [`Kind::NotFound`] when nothing
-    /// was measured yet; [`Kind::Usage`] if two results are of one execution, and if the page would
-    /// replace one of its inputs.
+    /// Fails with the errors of [`load_all_results`] and of a named history; with
+    /// [`Kind::NotFound`] when nothing was measured yet; with [`Kind::Usage`] if two results are of
+    /// one execution, or if the page would replace one of its inputs.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let files = match self.files.as_slice() {
             [] => vec![last()?],
@@ -100,7 +100,7 @@ impl LabReportArgs {
         Ok(Ending::done(facts.with_path("path", &out)))
     }
 
-    /// The place of the page: never that of one of its inputs.
+    /// The path of the page, which is never that of one of its inputs.
     fn place(&self, files: &[PathBuf]) -> Result<PathBuf> {
         let out = self.out.clone().unwrap_or_else(|| files[0].with_extension("html"));
         let is_same = |file: &PathBuf| {

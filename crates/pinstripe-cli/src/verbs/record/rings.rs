@@ -1,4 +1,5 @@
-//! The size of rings: measured on the directory itself, with the formula as it was applied.
+//! Determines the size of the ring buffers by measuring the directories, and shows the formula with
+//! its values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::message::counted;
 use crate::run::Run;
 use crate::time;
 
-/// Measures each directory with its share of the streams; the largest ring counts.
+/// Measures each directory with its share of the streams; the largest result is used.
 pub fn measured(
     run: &Run,
     directories: &[PathBuf],

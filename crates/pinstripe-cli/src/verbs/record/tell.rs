@@ -1,4 +1,4 @@
-//! The messages of a recorder: at its beginning, each second, at its end.
+//! The messages of a recorder: at the beginning, each second, and at the end.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line, which is drawn where `is_drawn` says so.
+    /// A status line, which is drawn only if `is_drawn` is set.
     pub fn new(run: &'a Run, is_drawn: bool) -> Self {
         if is_drawn {
             run.screen.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -62,7 +62,8 @@ impl Drop for Line<'_> {
     }
 }
 
-/// `0:01:05  256 streams  4.4 GiB  ring 23 % (worst 41 %)  lag 1.1 s  longest write 3 ms  left 2:11`.
+/// Formats the status as in `0:01:05 256 streams 4.4 GiB ring 23 % (worst 41 %) lag 1.1 s longest
+/// write 3 ms left 2:11`.
 fn line(status: &TakeStatus) -> String {
     let left = status.left_seconds.map_or(String::new(), |it| format!("  left {}", clock(it)));
     let overruns = match status.overruns {
@@ -96,7 +97,7 @@ pub fn clock(seconds: f64) -> String {
     format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The beginning of a take.
+/// Reports the beginning of a take.
 pub fn begin(
     run: &Run,
     plan: &TakePlan,
@@ -133,7 +134,7 @@ pub fn begin(
     run.screen.flush();
 }
 
-/// The end of a take.
+/// Reports the end of a take.
 pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     let (figures, last) = (&outcome.figures, &outcome.last);
     for refusal in &outcome.refusals {
@@ -190,7 +191,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     Ok(Ending::done(facts(outcome)))
 }
 
-/// `nothing lost`, or what was: `2 overruns: 4,096 frames lost, 480 frames did not come`.
+/// The text `nothing lost`, or a list of what was lost: `2 overruns: 4,096 frames lost, 480 frames
+/// did not come`.
 fn lost(last: &TakeStatus, losses: u64) -> String {
     let frames = |count: u64| format!("{} frames", format_count(count));
     let mut parts = Vec::new();

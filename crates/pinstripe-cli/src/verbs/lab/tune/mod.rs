@@ -1,4 +1,5 @@
-//! `pinstripe lab tune`: settings by measurement, in a file that other verbs read.
+//! `pinstripe lab tune`: finds settings by measurement, and writes them to a file that other verbs
+//! read.
 
 mod step;
 
@@ -90,11 +91,11 @@ pub struct LabTuneArgs {
 }
 
 impl LabTuneArgs {
-    /// Measures, and writes the file.
+    /// Measures, and writes the file of settings.
     ///
     /// # Errors
-    /// The errors of the cases and of the file; [`Kind::Interrupted`] after an interrupt: nothing
-    /// is written then.
+    /// Fails with the errors of the cases and of the file; with [`Kind::Interrupted`] after an
+    /// interrupt, when nothing is written.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let dirs = self.places(run)?;
         self.check_files()?;
@@ -120,8 +121,8 @@ impl LabTuneArgs {
         self.conclude(run, &dirs, &knobs(&advice), &undecided_knobs(&cases, &advice))
     }
 
-    /// Checks early what would otherwise fail minutes later: that the sample can be read and the
-    /// output file written.
+    /// Checks in advance that the sample can be read and the output file written, which would
+    /// otherwise fail after minutes.
     fn check_files(&self) -> Result<()> {
         if let Some(sample) = &self.sample {
             rustix::fs::access(sample, Access::READ_OK)
@@ -133,7 +134,7 @@ impl LabTuneArgs {
             .map_err(|errno| Error::io("cannot be written to", folder, errno))
     }
 
-    /// Runs one case, and keeps what it found.
+    /// Runs one case, and keeps its advice.
     fn measure(&self, run: &Run, step: &Step, budget: Duration) -> Result<Vec<Advice>> {
         let name = step.case.name();
         let place = carry::usual_place(&format!("tune-{name}"))?;
@@ -152,7 +153,7 @@ impl LabTuneArgs {
         Ok(advice)
     }
 
-    /// Writes the file, and says what is in it and what is not.
+    /// Writes the file, and reports which settings it has and which were not decided.
     fn conclude(
         &self,
         run: &Run,
@@ -187,7 +188,7 @@ impl LabTuneArgs {
         Ok(Ending::done(facts.with("knobs", set).with("undecided", open)))
     }
 
-    /// The directories that were named, or the members of the store.
+    /// The named directories, or the members of the store.
     fn places(&self, run: &Run) -> Result<Vec<PathBuf>> {
         let dirs = match (&self.dirs[..], &run.common.store[..]) {
             ([], [_, ..]) => members_of_store(run)?,
@@ -215,8 +216,8 @@ fn members_of_store(run: &Run) -> Result<Vec<PathBuf>> {
     Ok(states.into_iter().filter(|it| it.present).map(|it| it.place).collect())
 }
 
-/// For each setting, the most frequent advice of the places that decided; with a tie, that of the
-/// first place.
+/// For each setting, the most frequent advice of the places that came to a decision; if several are
+/// equally frequent, that of the first place.
 fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
     let decided = |all: &Vec<Advice>| -> Vec<Advice> {
         all.iter().filter(|it| it.is_decided).cloned().collect()
