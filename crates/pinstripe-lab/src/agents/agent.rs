@@ -23,9 +23,10 @@ use super::permits::Permits;
 use super::session::AgentSession;
 use super::token::Token;
 
-/// The most connections at a time: one is a session, the others shake hands or are refused for now.
+/// The most connections at a time: one of them is the session; the others are in the handshake or
+/// are being refused.
 const MOST_CONNECTIONS: usize = 16;
-/// So long no connection is taken after the system had no descriptor for one.
+/// The time for which no connection is accepted after the system had no free descriptor for one.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(200);
 
 /// Reports of an agent to its operator.
@@ -38,11 +39,11 @@ pub enum AgentReport {
         /// The name of the case.
         case: String,
     },
-    /// A coordinator is gone.
+    /// A coordinator has disconnected.
     Ended {
         /// The address.
         peer: String,
-        /// Why, where that was not as it should be.
+        /// The reason, unless the coordinator disconnected as it should.
         why: Option<String>,
     },
     /// A connection was refused.
@@ -102,7 +103,7 @@ impl Agent {
     /// An agent that listens at `HOST:PORT`; port 0 is any free one.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn bind(address: &str, token: Token, permits: Permits, program: &str) -> Result<Agent> {
         let failed = |error| Error::io("cannot listen", address, error);
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -121,7 +122,7 @@ impl Agent {
     /// Where it listens.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().map_err(|error| Error::io("cannot be named", "/", error))
     }
@@ -129,7 +130,7 @@ impl Agent {
     /// Serves coordinators until it is stopped.
     ///
     /// # Errors
-    /// Errors of the listening socket, as the system reports.
+    /// Errors of the listening socket, as the system reports them.
     pub fn serve(&self, stop: &Stop, tell: &(dyn Fn(AgentReport) + Sync)) -> Result<()> {
         thread::scope(|scope| {
             let accepted = loop {

@@ -1,4 +1,4 @@
-//! The ground of a measurement: machine, kernel, disk and its settings, file system and its
+//! The environment of a measurement: machine, kernel, disk and its settings, file system and its
 //! options.
 //!
 //! A fact that cannot be read is left out; nothing here is an error. Not in this module: a

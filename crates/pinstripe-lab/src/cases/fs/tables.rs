@@ -1,4 +1,5 @@
-//! File systems by modes, with their differences; and the time until one can be used.
+//! Tables of file systems by mode, with their differences, and of the time until a file system can
+//! be used.
 
 use pinstripe_stats::median;
 
@@ -17,7 +18,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     vec![by_modes(results), costs(results)]
 }
 
-/// The rate of a variant in MB/s.
+/// The rate of a file system in a mode, in MB/s.
 fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
     let is_it = |it: &&Variant| {
         grid::parameter(it, FILE_SYSTEM) == name && grid::parameter(it, "mode") == mode

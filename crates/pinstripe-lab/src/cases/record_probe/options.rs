@@ -4,7 +4,8 @@ use super::{CaseOption, ValueForm, shared};
 
 pub(crate) const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
-/// The recorder's own two ways, then those of one file written by one call each.
+/// The recorder's two ways of writing, then the policies that write each stream into a file of its
+/// own by one call.
 pub const POLICIES: &[&str] = &[
     "recorder",
     "recorder-direct",

@@ -1,4 +1,4 @@
-//! The variants: how streams are written, during which load, and with which priority.
+//! The variants: how the streams are written, during which load, and with which priority.
 
 use pinstripe_base::error::Result;
 
@@ -24,7 +24,7 @@ impl Way {
         }
     }
 
-    /// How the recorder writes, where it is the one that does.
+    /// How the recorder writes, if the recorder is what writes in this variant.
     pub(crate) fn of_recorder(self) -> Option<WritePolicy> {
         match self.policy {
             "recorder" => Some(WritePolicy::Buffered),
