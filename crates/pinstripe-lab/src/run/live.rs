@@ -1,4 +1,4 @@
-//! The progress of a plan, to be watched from another thread, and the way to stop it.
+//! The progress of a plan, which another thread can watch, and the means to stop the plan.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,9 @@ use pinstripe_base::sync::lock;
 /// The stage of the execution of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunStage {
-    /// `preparing`, `warming up`, `measuring`.
+    /// The name of the stage: `preparing`, `warming up`, `measuring`.
     pub label: String,
-    /// The variant that is run; empty while nothing is.
+    /// The variant that is running; empty if none is.
     pub variant: String,
     /// The unit counted in addition to bytes per second, as in `entries/s`; empty if there is no
     /// such unit.
@@ -29,7 +29,7 @@ pub struct RunStage {
 /// The remaining time of a plan, as far as it can be estimated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remaining {
-    /// For the runs that are made in any case.
+    /// The shortest remaining time, for the runs that are made in any case.
     pub at_least: Option<Duration>,
     /// Where the number of runs depends on what they find.
     pub at_most: Option<Duration>,
