@@ -27,7 +27,7 @@ pub struct Run {
     pub cpu_s: f64,
     /// Bytes that the disk read during the run; `None` without a disk.
     pub device_read_bytes: Option<u64>,
-    /// See `device_read_bytes`.
+    /// Bytes that the disk wrote during the run; `None` without a disk.
     pub device_written_bytes: Option<u64>,
     /// Samples taken several times per second.
     pub samples: Vec<Sample>,
@@ -131,7 +131,7 @@ pub struct Sample {
     pub mb_per_s: f64,
     /// Bytes in the page cache that wait to be written.
     pub dirty_bytes: Option<u64>,
-    /// See `dirty_bytes`.
+    /// Bytes in the page cache that are being written.
     pub writeback_bytes: Option<u64>,
     /// Share of the time since the last sample in which any process waited for a processor.
     pub cpu_pressure: Option<f64>,
