@@ -1,4 +1,5 @@
-//! The recorder: any number of streams to plain disks, through the smallest rings that hold.
+//! The recorder: records any number of streams to ordinary disks, through the smallest rings that
+//! suffice.
 //!
 //! ```text
 //!   calibrate                 measures a directory and sizes the rings
@@ -18,9 +19,9 @@
 //!   sample   meter   limits   formats of samples; their levels; what nothing may exceed
 //! ```
 //!
-//! Invariants: an input's side of a ring never blocks, allocates or takes a lock. A header and the
-//! journal never promise more than is durable. What a ring could not hold is replaced by silence
-//! of the same length, counted, and named.
+//! Invariants: the producer of a ring never blocks, allocates or takes a lock. A header and the
+//! journal never promise more than is durable. Samples that did not fit in a ring are replaced by
+//! silence of the same length, counted, and reported.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

@@ -30,7 +30,7 @@ pub(crate) struct LaneFigures {
     pub lag_nanos: AtomicU64,
     /// Processor time of the writer, in nanoseconds.
     pub writer_cpu_nanos: AtomicU64,
-    /// See `writer_cpu_nanos`.
+    /// Processor time of the committer and of syncs, in nanoseconds.
     pub commit_cpu_nanos: AtomicU64,
     /// The slowest sync and commit.
     pub slowest: SlowestCommit,

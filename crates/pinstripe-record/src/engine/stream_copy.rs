@@ -22,10 +22,9 @@ pub(crate) struct StreamCopy {
     pub span: Option<u64>,
     /// The area in which the samples are kept until the take begins.
     pub roll: Option<RollArea>,
-    /// Bytes of the next gap that were already processed, and those of them that were recorded but
-    /// not reported yet.
+    /// Bytes of the next gap that were already processed.
     pub gap_done: u64,
-    /// See `gap_done`.
+    /// Bytes of the next gap that were recorded but not reported yet.
     pub gap_recorded: u64,
     /// The bytes of the last, incomplete frame; the next file begins with them.
     pub partial: Vec<u8>,
