@@ -197,13 +197,14 @@ impl TakeFile {
         }
     }
 
-    /// Starts writeback of a range, and does not wait for it. A hint.
+    /// Starts writeback of a range without waiting for it. A hint.
     pub fn start_writeback(&self, range: Range<u64>) {
         self.write_out(range, libc::SYNC_FILE_RANGE_WRITE);
     }
 
-    /// Starts writeback of a range and waits for it. This is a hint: only a sync shows that the
-    /// data is durable. The sync uses another descriptor, so it still receives every write error.
+    /// Starts writeback of a range and waits for it. The call is only a hint to the kernel; only a
+    /// sync shows that the data is durable. The call uses another descriptor than the sync, so the
+    /// sync still receives every write error.
     pub(crate) fn finish_writeback(&self, range: Range<u64>) {
         self.write_out(
             range,
@@ -221,18 +222,18 @@ impl TakeFile {
         unsafe { libc::sync_file_range(file.as_raw_fd(), at, length, flags) };
     }
 
-    /// Whether its last name was removed.
+    /// Whether the last name of the file was removed.
     pub(crate) fn is_unlinked(&self) -> bool {
         let links = self.file.as_ref().and_then(|it| it.metadata().ok()).map(|it| it.nlink());
         links == Some(0)
     }
 
-    /// Takes the lock of a take for as long as the file is open, with others if `is_shared`. One that is
-    /// had for a moment only is waited for: a process that ends has it until its last thread has, and a
-    /// program that it starts has it until that runs.
+    /// Takes the lock of a take for as long as the file is open; the lock is shared if `is_shared`.
+    /// A lock that is held only for a moment is waited for: an ending process keeps the lock until
+    /// its last thread has ended, and a program that it starts holds it until its exec.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when another process has it.
+    /// [`Kind::Busy`] if another process holds the lock.
     pub fn lock(&self, is_shared: bool) -> Result<()> {
         let way = if is_shared { File::try_lock_shared } else { File::try_lock };
         let began = clock::monotonic();
@@ -255,7 +256,7 @@ impl TakeFile {
     }
 }
 
-/// Allocates the blocks of a range, and extends the file to its end.
+/// Allocates the blocks of a range, and extends the file to the end of the range.
 fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     let (at, length) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     // Not posix_fallocate(3), which writes zeros where the file system cannot.
@@ -266,15 +267,15 @@ fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// The file that takes the place of another one when it is complete.
+/// The name of the temporary file that replaces the file at `path` when it is complete.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Opens a file of a take and nothing else: a directory that came from another user may have a
-/// symlink or a FIFO by that name.
+/// Opens a regular file of a take, and refuses anything else: a directory from another user may
+/// contain a symlink or a FIFO with that name.
 fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = options.custom_flags(flags).open(path);
@@ -304,12 +305,12 @@ pub struct DiskFolder {
     faults: Option<Plan>,
     writes: WritePolicy,
     refusal: OnceLock<String>,
-    /// The directory, if this take was created here.
+    /// The directory, if it was created for this take.
     made: Option<MadeDirectory>,
 }
 
-/// A directory that was made. It is removed where no manifest was ever written into it, for then
-/// nothing was recorded: a take that could not begin leaves nothing.
+/// A directory that was created. It is removed if no manifest was ever written to it, because
+/// nothing was recorded then; so a take that could not begin leaves nothing.
 struct MadeDirectory {
     path: PathBuf,
     has_begun: AtomicBool,
@@ -325,8 +326,8 @@ impl Drop for MadeDirectory {
 }
 
 impl DiskFolder {
-    /// Creates the directory of a take in `parent`, which must exist. `faults` apply to the files
-    /// of streams.
+    /// Creates the directory of a take in `parent`, which must exist. `faults` are simulated in the
+    /// files of streams.
     ///
     /// # Errors
     /// [`Kind::NotFound`] if `parent` is missing, [`Kind::Exists`] if the take exists.
@@ -344,7 +345,7 @@ impl DiskFolder {
         Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
     }
 
-    /// Refuses the name of an existing take, before anything is measured or opened.
+    /// Fails if a take with this name exists; called before anything is measured or opened.
     ///
     /// # Errors
     /// [`Kind::Exists`].
@@ -359,7 +360,7 @@ impl DiskFolder {
     /// Opens the directory of a take.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] where there is none.
+    /// [`Kind::NotFound`] if the directory does not exist.
     pub fn open(path: &Path) -> Result<Self> {
         if !path.join(super::MANIFEST).is_file() {
             let error = Error::new(Kind::NotFound, "there is no take");
@@ -378,15 +379,15 @@ impl DiskFolder {
         }
     }
 
-    /// Sets how new files of streams are written.
+    /// Sets the write policy for new files of streams.
     pub fn with_writes(self, writes: WritePolicy) -> Self {
         DiskFolder { writes, ..self }
     }
 
-    /// Removes the directory and its contents: for takes that were made for a measurement.
+    /// Removes the directory and its contents, for takes that were recorded for a measurement.
     ///
     /// # Errors
-    /// As reported by the system.
+    /// Returns errors as the system reports them.
     pub fn remove(self) -> Result<()> {
         self.discard()
     }

@@ -27,7 +27,7 @@ pub(crate) use payload::open_payload;
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "take.json";
-/// The name of the pre-roll of a take that is armed.
+/// The name of the file with the pre-roll of an armed take.
 pub(crate) const PRE_ROLL: &str = "take.preroll";
 /// The name of the journal.
 pub const JOURNAL: &str = "take.journal";
