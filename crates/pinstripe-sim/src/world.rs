@@ -228,20 +228,21 @@ impl World {
         self.health.iter().position(|health| health.leaving)
     }
 
-    /// Whether new packs can be laid with the parity that was asked for, whatever is hurt.
+    /// Whether new packs can be written with the requested parity, although members are hurt.
     pub fn can_write(&self) -> bool {
         let unfit = |health: &&Health| health.hurt || health.leaving;
         self.health.len() - self.health.iter().filter(unfit).count() > self.parity
     }
 
-    /// Whether something may go wrong with this member now.
+    /// Whether a story may hurt this member now.
     pub fn bears(&self, member: usize) -> bool {
         let health = &self.health[member];
         let is_fit = health.place == Where::Here && !health.leaving;
         is_fit && (health.hurt || self.hurt_members() + self.ghosts() < self.parity)
     }
 
-    /// Members that were replaced while extents were lost: they stay in the table, absent.
+    /// The number of members that were replaced while extents were lost; they stay in the table of
+    /// members as absent.
     pub fn ghosts(&self) -> usize {
         self.ghosts_in(&self.store())
     }
@@ -250,14 +251,14 @@ impl World {
         store.absent().count().saturating_sub(self.absent())
     }
 
-    /// Something was written: who was not there lacks it from now on.
+    /// Records that something was written, which every absent member lacks from now on.
     pub fn written(&mut self) {
         for health in &mut self.health {
             health.hurt |= health.place != Where::Here;
         }
     }
 
-    /// Opens the store through a member that is there, the sound ones first.
+    /// Opens the store through an available member; undamaged members are tried first.
     pub fn open(&self, faults: &str, who: &Who) -> Result<Store, Error> {
         let here = |member: &usize| self.health[*member].place == Where::Here;
         let mut members: Vec<usize> = (0..self.health.len()).filter(here).collect();
@@ -280,7 +281,8 @@ impl World {
         Ok(store)
     }
 
-    /// The store's number of a member: a new one gets a number that no other ever had.
+    /// Returns the store's number of a member; a new member gets a number that no other member ever
+    /// had.
     pub fn number(&self, store: &Store, member: usize) -> usize {
         let place = &self.site.members[member];
         store
@@ -294,7 +296,8 @@ impl World {
         self.open("", &Who::own()).unwrap()
     }
 
-    /// Strikes out members that the store knows no more, after leaving was cut off or has ended.
+    /// Removes members from the model that the store no longer knows, after their removal has ended
+    /// or was interrupted.
     pub fn meet_members(&mut self) {
         let store = self.store();
         for member in (0..self.health.len()).rev() {
@@ -330,7 +333,7 @@ impl World {
         listed
     }
 
-    /// Exactly the wanted snapshots are listed, and each comes back, byte for byte.
+    /// Asserts that exactly the wanted snapshots are listed, and that each restores, byte for byte.
     pub fn judge(&self) {
         let store = self.store();
         for kept in self.assert_listed(&store) {
@@ -339,7 +342,7 @@ impl World {
         self.assert_keys_open();
     }
 
-    /// Exactly the wanted snapshots are listed: these.
+    /// Asserts that exactly the wanted snapshots are listed, and returns them.
     pub fn assert_listed(&self, store: &Store) -> Vec<&Kept> {
         let listed = self.listed(store);
         for snapshot in &listed {
@@ -365,7 +368,7 @@ impl World {
         remove_tree(&to);
     }
 
-    /// All members come back, and one repair makes the store as good as new.
+    /// Attaches all members again, and asserts that one repair makes the store healthy.
     fn heal(&mut self) {
         (0..self.health.len()).for_each(|member| self.come_back(member));
         while self.health.iter().any(|health| health.place == Where::Destroyed) {
@@ -379,7 +382,7 @@ impl World {
         }
     }
 
-    /// Whether an error is what few members allow, or those that are hurt.
+    /// Whether an error is permitted because members are absent or hurt.
     pub fn is_for_want_of_members(&self, error: &Error) -> bool {
         matches!(error.kind(), Kind::Refused | Kind::TooManyLosses) && !self.can_write()
     }
