@@ -104,9 +104,9 @@ impl<T: FileTree> TreeFileSystem<T> {
         TreeFileSystem { passthrough: Some(Passthrough::new(Box::new(tell))), ..self }
     }
 
-    /// Whether programs may be told that no file has an extended attribute with this name. For the
-    /// attributes of ACLs this is not permitted: a kernel that checks ACLs would treat it as a
-    /// failure of each check, and deny all access.
+    /// Whether programs may get the answer that no file has an extended attribute with this name.
+    /// For the attributes of ACLs this is not permitted: a kernel that checks ACLs would treat it
+    /// as a failure of each check, and deny all access.
     fn is_nowhere(&self, name: &[u8]) -> bool {
         let is_checked = self.checks_permissions && name.starts_with(ACL_PREFIX);
         !is_checked && self.tree.has_nowhere(name)

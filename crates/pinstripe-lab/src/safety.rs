@@ -58,7 +58,7 @@ pub enum Objection {
     /// The device is mounted, used for swap, part of an array or a volume, or used by another
     /// device.
     InUse(String),
-    /// The device has partitions, all of which are unused now.
+    /// The device has partitions, and all of its partitions are unused now.
     HasParts(String),
     /// The device below it is in use: the disk of a partition, by another partition or as a whole
     /// disk; or the file or device behind a loop device, by another process.

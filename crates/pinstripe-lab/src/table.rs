@@ -74,7 +74,7 @@ impl Table {
         Table { title: title.to_owned(), note: note.into(), columns, rows: Vec::new() }
     }
 
-    /// Makes a table from rows of words, of which the first is the heading; a word that can be
+    /// Makes a table from rows of words: the first row is the heading, and a word that can be
     /// parsed as a number becomes a number.
     pub fn from_rows(title: &str, note: impl Into<String>, rows: Vec<Vec<String>>) -> Table {
         let mut rows = rows.into_iter();

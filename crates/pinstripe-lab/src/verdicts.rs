@@ -17,7 +17,7 @@ const RUNS: usize = 7;
 /// The number of requests of a run.
 const REQUESTS: u64 = 25;
 
-/// A device in memory, every read of which takes this time.
+/// A device in memory that takes this time for every read.
 fn delayed(micros: u64) -> Area {
     let memory = MemoryDevice::with_limit("memory", BYTES);
     memory.set_len(BYTES).unwrap();

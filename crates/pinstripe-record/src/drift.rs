@@ -1,7 +1,7 @@
 //! Measures the difference between the clock of an input and the clock of this machine.
 //!
 //! An input delivers blocks, so its count of frames increases in jumps and lags behind its clock;
-//! it is never ahead of its clock. Of each window, the moment is used at which the count was
+//! it is never ahead of its clock. In each window, the moment is used at which the count was
 //! furthest ahead. A line is fitted through these moments: its slope is the error of the clock.
 //! Nothing is reported before the slope is certain, and samples are never resampled. A rate that
 //! differs strongly from the stated rate is reported after four seconds.
@@ -56,7 +56,8 @@ pub(crate) struct ClockDrift {
     rate: f64,
     /// The current window: its end, and its best moment so far.
     window: Option<(Duration, (f64, f64))>,
-    /// The best moment of each window: seconds, and the seconds by which the input was ahead.
+    /// The best moment of each window: its time, and the lead of the input at that time, in
+    /// seconds.
     moments: Vec<(f64, f64)>,
     /// When the first frames had arrived, and their number.
     first: Option<(Duration, u64)>,

@@ -1,5 +1,5 @@
-//! Replaces the calls of the C library by which threads synchronize, sleep, read the clock and get
-//! random bytes. The functions of this module replace those calls in the complete test program:
+//! Replaces functions of the C library: those that synchronize threads, sleep, read the clock and
+//! return random bytes. The functions of this module take their place in the complete test program:
 //! calls by threads of a story go to the schedule, all others to the C library.
 //!
 //! So the tested code need not know the schedule, and no way to wait can be overlooked: a thread

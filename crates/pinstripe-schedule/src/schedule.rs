@@ -232,7 +232,8 @@ impl Schedule {
         }
     }
 
-    /// Counts a call of a member; returns which thread runs next, if it is another one.
+    /// Counts a call of a member; returns the thread that runs next, unless that is the same
+    /// thread.
     pub fn call(&mut self, own: usize) -> Option<&'static Turn> {
         self.counts.calls += 1;
         assert!(self.counts.calls < CALLS_MOST, "the story does not end");
@@ -259,7 +260,7 @@ impl Schedule {
         self.choose(Some(own))
     }
 
-    /// Makes a thread wait; returns which thread runs next, if it is another one.
+    /// Makes a thread wait; returns the thread that runs next, unless that is the same thread.
     pub fn wait(&mut self, own: usize, wait: Wait) -> Option<&'static Turn> {
         let thread = self.threads.get_mut(&own).expect("it has not ended");
         (thread.wait, thread.is_late) = (wait, false);

@@ -202,8 +202,8 @@ pub enum Operation {
         end: End,
         of_partner: bool,
     },
-    /// A backup of another host hangs before a step, for so long that gc considers it dead; then it
-    /// continues, or is killed.
+    /// A backup of another host hangs before a step until gc considers it dead; then it continues,
+    /// or is killed.
     Silent {
         source: usize,
         after: u64,

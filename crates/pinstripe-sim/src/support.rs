@@ -290,8 +290,8 @@ impl Site {
         self.open_as(member, faults, steps, Some(doomed))
     }
 
-    /// Opens the store as a process of another host, of which no process on this host can tell
-    /// whether it runs.
+    /// Opens the store as a process of another host; no process on this host can tell whether it
+    /// runs.
     pub fn open_elsewhere(&self, member: usize, steps: Arc<dyn Steps>) -> Result<Store> {
         self.open_as(member, "", steps, Some(ELSEWHERE))
     }

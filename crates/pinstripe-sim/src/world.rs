@@ -1,5 +1,5 @@
-//! The store under stress, and the model beside it: the content of each snapshot, whether it is
-//! wanted, and the members that may be lost without data loss.
+//! The store under stress, and its model: the content of each snapshot, whether it is wanted, and
+//! the members that may be lost without data loss.
 //!
 //! A member counts as *hurt* from the moment something is wrong with it (it was detached during a
 //! write, destroyed or damaged, or it lost data) until a repair that includes it has ended well. A

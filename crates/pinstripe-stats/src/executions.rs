@@ -21,8 +21,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the spread within periods of executions, in each of which nothing changed
-    /// permanently.
+    /// Computes the spread within periods of executions; nothing changed permanently within a
+    /// period.
     pub fn within<'a>(stretches: impl IntoIterator<Item = &'a [f64]>) -> Spread {
         stretches.into_iter().fold(Spread::default(), Spread::with)
     }

@@ -1,5 +1,5 @@
 //! Detects samples with two modes, which a median and an interval do not describe; the reader must
-//! be told.
+//! know this.
 //!
 //! The largest gap between neighbouring samples is compared with the gap that the uniform
 //! distribution, the flattest with one mode, would have by chance. The spacings of `n` uniform

@@ -55,7 +55,7 @@ pub enum Basis {
     Runs,
     /// Rounds in which both sides ran undisturbed.
     Rounds,
-    /// Rounds of which some were disturbed; the disturbance affected both sides alike.
+    /// Rounds, some of them disturbed; the disturbance affected both sides alike.
     DisturbedRounds,
     /// Whole executions.
     Executions,

@@ -20,7 +20,7 @@ use super::scratch::Scratch;
 use super::tally::Lists;
 use crate::workspace::{Result, cargo, root_folder, works};
 
-/// The options that make libtest report the time of each test, one of which it calls unstable.
+/// The options that make libtest report the time of each test; libtest calls this feature unstable.
 const TIMED: [&str; 2] = ["-Zunstable-options", "--report-time"];
 /// The environment variable with which a stable toolchain accepts unstable options.
 const ALLOWS_UNSTABLE: &str = "RUSTC_BOOTSTRAP";
@@ -34,7 +34,7 @@ const MOSTLY_WAIT: &[&str] = &[
     "pinstripe-record: lib pinstripe_record",
 ];
 
-/// The tests of the benches, all of which are in the list of `--all`.
+/// The tests of the benches; all of them are in the list of `--all`.
 const BENCHES: &str = "pinstripe-lab: bin pinstripe-bench";
 /// The environment variable that makes simulators play more seeds (`pinstripe_testing`).
 const MORE_SEEDS: &str = "PINSTRIPE_ALL";

@@ -6,12 +6,12 @@
 //! set needs only one implementation of `Lanes`, and no kernel is written twice.
 //!
 //! Every generic function in this module is `inline(always)`, so it is compiled with the target
-//! features of the function that calls [`sweep`], of which there is one for each instruction set.
+//! features of the function that calls [`sweep`]; each instruction set has one such function.
 
 use super::{MAX_PARITY, scalar};
 use std::ops::Range;
 
-/// A vector register of bytes, each of which is an element of GF(2^8).
+/// A vector register of bytes; each byte is an element of GF(2^8).
 pub(super) trait Lanes: Copy {
     /// Width.
     const BYTES: usize;

@@ -317,8 +317,8 @@ fn zero_beyond(longest: Option<&&[u8]>, out: &mut [u8]) {
     out[reached..].fill(0);
 }
 
-/// Divides `0..len` at the ends of the sources, of which the longest is first: returns each span
-/// with the sources that cover it.
+/// Divides `0..len` at the ends of the sources, which are sorted from the longest to the shortest:
+/// returns each span with the sources that cover it.
 fn prefixes<T>(
     sources: &[T],
     len: usize,

@@ -1,11 +1,10 @@
 //! The codec of a split: the case `split`.
 //!
-//! Of the codecs that are shown to be at most [`NEGLIGIBLE`] slower than the default of `split`,
-//! the one that writes the fewest bytes is recommended; of several that write equally few bytes,
-//! the fastest one. So space is saved only if that costs no time. The default is kept if every
-//! other codec is shown not to be better: the other codec does not write less in the same time, and
-//! it is not faster without writing more. If neither condition is shown to hold, nothing is
-//! decided.
+//! If several codecs are shown to be at most [`NEGLIGIBLE`] slower than the default of `split`, the
+//! one that writes the fewest bytes is recommended; if several write equally few bytes, the fastest
+//! one. So space is saved only if that costs no time. The default is kept if every other codec is
+//! shown not to be better: the other codec does not write less in the same time, and it is not
+//! faster without writing more. If neither condition is shown to hold, nothing is decided.
 
 use super::{
     Advice, NEGLIGIBLE, OPEN, figure, figure_of, is_settled, is_slower, keeps_up, median,

@@ -29,12 +29,13 @@ pub(crate) struct Exchange {
 /// The difference between the clock of another machine and the clock of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
-    /// Nanoseconds by which the clock of the other machine is ahead of the clock of this machine.
+    /// The lead of the other machine's clock over the clock of this machine, in nanoseconds.
     pub offset_ns: i128,
     /// The time from the question to the answer, without the time that the other machine took to
     /// answer.
     pub round_trip_ns: u64,
-    /// Nanoseconds by which the other machine's time of day is ahead of the time of day here.
+    /// The lead of the other machine's time of day over the time of day of this machine, in
+    /// nanoseconds.
     pub wall_offset_ns: i128,
     /// Exchanges made.
     pub exchanges: u32,

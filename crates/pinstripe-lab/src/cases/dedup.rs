@@ -102,7 +102,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The name by which tables refer to some trees.
+/// The name of some trees in tables.
 fn name_of(trees: &[PathBuf]) -> String {
     match trees {
         [tree] => tree.to_string_lossy().into_owned(),

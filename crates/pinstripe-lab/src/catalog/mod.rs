@@ -60,8 +60,8 @@ pub fn new_store(at: &Path) -> Result<Store> {
     Store::open(&at.join("m0"), &Plan::default())
 }
 
-/// Writes all streams into an empty store, by several writers at once. Of n writers, writer i
-/// writes the streams i, i + n, i + 2n and so on.
+/// Writes all streams into an empty store, by several writers at once. Writer i of n writes the
+/// streams i, i + n, i + 2n and so on.
 ///
 /// # Errors
 /// Errors that end a backup; an interrupt.

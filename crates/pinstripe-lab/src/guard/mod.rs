@@ -61,7 +61,7 @@ impl Default for Limits {
 /// A disturbance of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// The name of the exceeded limit, by which disturbances are counted.
+    /// The name of the exceeded limit; disturbances are counted under this name.
     pub kind: String,
     /// The finding, for people.
     pub what: String,

@@ -8,8 +8,8 @@ use super::{Results, Run};
 
 impl Results {
     /// Whether both results belong to the same execution: it began in the same second with the same
-    /// seed on the same machine, and the first run is equal for each variant of which both have
-    /// runs. Later runs may be missing in one of the two results.
+    /// seed on the same machine, and each variant with runs in both results has the same first run
+    /// in both. Later runs may be missing in one of the two results.
     pub(crate) fn is_same_execution(&self, other: &Results) -> bool {
         let begun = |it: &Results| (it.started_seconds, it.seed);
         if (begun(self), &self.case, &self.fingerprint.host)

@@ -88,7 +88,7 @@ impl Live {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The flag by which a stop is requested.
+    /// The flag that requests a stop.
     pub fn stop(&self) -> &Arc<AtomicBool> {
         &self.stop
     }

@@ -86,13 +86,13 @@ pub(crate) type DecodedCallback =
 /// The callback that receives reports of damage.
 pub(crate) type ErrorCallback = extern "C" fn(*const RawDecoder, c_int, *mut c_void);
 
-/// The status by which every callback lets the library continue.
+/// The status that makes the library continue, for every callback.
 pub(crate) const CONTINUE: c_int = 0;
-/// The status by which a read callback reports the end of the file.
+/// The status that a read callback returns at the end of the file.
 pub(crate) const READ_END: c_int = 1;
-/// The status by which a read callback reports an error.
+/// The status that a read callback returns for an error.
 pub(crate) const READ_ABORT: c_int = 2;
-/// The status by which a write, seek or tell callback reports an error.
+/// The status that a write, seek or tell callback returns for an error.
 pub(crate) const ABORT: c_int = 1;
 /// The first of the states in which a decoder is at the end or has failed.
 pub(crate) const DECODER_OVER: c_int = 4;

@@ -42,7 +42,7 @@ pub(crate) type ShutdownCallback = extern "C" fn(*mut c_void);
 /// The callback for messages that the library would print.
 pub(crate) type PrintCallback = extern "C" fn(*const c_char);
 
-/// The option of `jack_client_open` by which no server is started.
+/// The option that keeps `jack_client_open` from starting a server.
 pub(crate) const NO_START_SERVER: c_int = 1;
 /// The direction of a latency from the hardware to a port.
 pub(crate) const CAPTURE_LATENCY: c_int = 0;

@@ -1,7 +1,7 @@
-//! The atomics of a ring, and the check of which thread accesses which of its bytes. `cargo xtask
-//! soak loom` builds this module with loom, which tries the orders in which threads may see each
-//! other's writes, and finds two threads that access a byte at the same time. In other builds the
-//! atomics are those of the standard library, and [`Touches`] is empty.
+//! The atomics of a ring, and the check of accesses: which thread accesses which bytes of the ring.
+//! `cargo xtask soak loom` builds this module with loom, which tries the orders in which threads
+//! may see each other's writes, and finds two threads that access a byte at the same time. In other
+//! builds the atomics are those of the standard library, and [`Touches`] is empty.
 
 #[cfg(loom)]
 pub(super) use loom::{
@@ -14,7 +14,7 @@ pub(super) use std::{
     thread::yield_now,
 };
 
-/// The memory ordering by which the producer publishes its bytes to the consumers. With
+/// The memory ordering with which the producer publishes its bytes to the consumers. With
 /// `planted="head"` the ordering is wrong, and loom must find that.
 pub(super) const SHOWS: Ordering =
     if cfg!(planted = "head") { Ordering::Relaxed } else { Ordering::Release };

@@ -1,4 +1,4 @@
-//! The files of a take in one directory, behind a trait by which tests simulate failing disks.
+//! The files of a take in one directory, behind a trait with which tests simulate failing disks.
 
 #![allow(clippy::disallowed_methods, reason = "the directory of a take is made and read here")]
 

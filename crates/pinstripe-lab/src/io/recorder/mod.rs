@@ -96,7 +96,8 @@ pub struct Recorded {
     pub engine: Option<EngineWrites>,
 }
 
-/// The recorder engine's writes, of which it keeps no histogram, and its processor time.
+/// The recorder engine's writes and its processor time; the engine keeps no histogram of its
+/// writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct EngineWrites {
     /// The number.
