@@ -6,6 +6,7 @@
 //!                                every room, since listing a namespace goes through all of it
 //! namespace NAMESPACE/parts      the pieces of extents that are longer than one request takes
 //! ```
+//!
 //! An object is created by one exclusive create, so it appears complete and only one writer
 //! succeeds. A longer extent is first written in parts, under names that are unique to the writer;
 //! then the manifest object that identifies the parts is created. Acknowledged writes are durable
@@ -38,6 +39,7 @@ const _: () = assert!(WHOLE_MAX_BYTES <= PIECE_BYTES);
 const SHORT_BYTES: u64 = 256 << 10;
 /// The number of extents that are sealed in parallel.
 const LANES: usize = 8;
+/// The length that extents of packs should not exceed.
 const EXTENT_BYTES: u64 = 16 << 20;
 /// The length of long reads.
 const SPAN_BYTES: u64 = 4 << 20;

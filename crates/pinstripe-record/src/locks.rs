@@ -17,7 +17,7 @@ pinstripe_base::lock_ranks! {
         Gaps,
         /// The marks of the take.
         Marks,
-        /// The priorities that were refused.
+        /// The refusals of priorities.
         Refusals,
         /// The journal of a directory.
         Journal,

@@ -79,7 +79,8 @@ fn best_split(points: &[f64]) -> Option<(usize, f64)> {
     Some(best)
 }
 
-/// Returns the share of random permutations of the points that have a split at least as good.
+/// Returns the probability of a split at least as good by chance, from random permutations of the
+/// points.
 fn chance_of(points: &[f64], distance: f64, noise: &mut Noise) -> f64 {
     let mut shuffled = points.to_vec();
     let mut as_good = || {

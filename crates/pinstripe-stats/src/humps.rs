@@ -14,13 +14,13 @@ const FEWEST: usize = 3;
 const SAMPLES: usize = 8;
 /// The probability that two clusters are found although there is only one.
 const ALPHA: f64 = 0.01;
-/// Clusters whose medians differ by less than this share are ignored.
+/// Clusters whose centres differ by less than this share are ignored.
 const APART: f64 = 0.10;
 
-/// Two clusters: the median of each and the number of its samples, the lower cluster first.
+/// Two clusters: the centre of each and the number of its samples, the lower cluster first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Humps {
-    /// The lower middle.
+    /// The lower centre.
     pub low: f64,
     /// The higher one.
     pub high: f64,

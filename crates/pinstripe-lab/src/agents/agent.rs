@@ -3,9 +3,10 @@
 //! ```text
 //! accept --thread each--> handshake --one at a time--> session (session.rs)
 //! ```
-//! Invariants: a peer that does not know the token gets no thread for longer than the handshake may take,
-//! and there are at most [`MOST_CONNECTIONS`]; when the agent is stopped, its session ends and removes
-//! what it made before [`Agent::serve`] returns.
+//!
+//! Invariants: a peer that does not know the token gets no thread for longer than the handshake may
+//! take; there are at most [`MOST_CONNECTIONS`] connections; when the agent is stopped, its session
+//! ends and removes what it created before [`Agent::serve`] returns.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;

@@ -4,6 +4,7 @@
 //! ```text
 //! connect --> clocks compared --> plan --> prepare --> (ready, start at an agreed instant, check)* --> clean
 //! ```
+//!
 //! Invariants: each step is requested from all agents, and all answers are awaited. An agent is
 //! lost if it closes the connection, falls silent, moves no data for too long or fails in a run. A
 //! lost agent is reported, and takes no further part. After an agent is lost no further run is

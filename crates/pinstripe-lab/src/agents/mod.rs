@@ -4,6 +4,7 @@
 //! ```text
 //! coordinator: Coordinator (a Runner of the engine) --frames with MACs over TCP--> Agent: AgentSession: a Plan
 //! ```
+//!
 //! Invariants: nothing is done for a peer that has not proved that it knows the token; everything
 //! that waits for a peer has a deadline; an agent does what its owner has [permitted](Permits) and
 //! nothing else. Messages between coordinator and agent are authenticated, but not encrypted.

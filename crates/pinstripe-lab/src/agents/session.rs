@@ -5,8 +5,9 @@
 //!   clock: answered at once; stop, silence, end of the connection: the run is told to end
 //! beat thread: every second, that the agent is there and what it has moved
 //! ```
-//! Invariants: a session ends when its coordinator says nothing for [`SILENCE`], or closes the connection;
-//! whatever the reason, the case is told to end, and what it made is removed.
+//!
+//! Invariants: a session ends when its coordinator sends nothing for [`SILENCE`], or closes the
+//! connection; whatever the reason, the case is stopped, and the files that it created are removed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -24,10 +24,12 @@ struct DecoderInput {
     file: SharedDevice,
     /// The length of the file.
     length: u64,
+    /// The offset at which the file is read next.
     at: u64,
     shape: StreamShape,
     /// The samples of the last decoded frame, interleaved.
     payload: Vec<u8>,
+    /// The number of the first of these samples.
     first: u64,
     /// The first error: of the file, or a frame whose form differs from that of the stream.
     failure: Option<Error>,

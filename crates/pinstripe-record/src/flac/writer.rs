@@ -58,6 +58,7 @@ struct EncodeWork {
     file_at: u64,
     /// The payload that is not in the file yet.
     kept: Vec<u8>,
+    /// The number of these bytes that the encoder has received.
     encoded: usize,
     md5: Option<[u8; 16]>,
 }

@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 /// GiB.
 const LONG: u64 = u32::MAX as u64 - (64 << 20);
 const IN_DS64: u32 = u32::MAX;
-/// The bytes after the format tag and two zero bytes in the GUID of a WAVEFORMATEXTENSIBLE.
+/// The last 14 bytes of the GUID in a WAVEFORMATEXTENSIBLE, after the two bytes of the format tag.
 const GUID_TAIL: [u8; 14] =
     [0x00, 0x00, 0x00, 0x00, 0x10, 0x00, 0x80, 0x00, 0x00, 0xaa, 0x00, 0x38, 0x9b, 0x71];
 const TAG_PCM: u16 = 1;

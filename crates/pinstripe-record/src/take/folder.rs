@@ -25,6 +25,7 @@ use crate::writes::WritePolicy;
 
 /// The longest wait for the lock of a take.
 const LOCK_WITHIN: Duration = Duration::from_millis(500);
+/// The time between two attempts to get the lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The place that contains the files of a take.

@@ -333,7 +333,8 @@ impl Manifest {
     }
 }
 
-/// Whether a text can be the name of a file directly in the directory of a take.
+/// Whether a text can be the name of a stream's file, directly in the directory of a take; the
+/// names of the manifest and the journal are excluded.
 pub fn is_plain_name(name: &str) -> bool {
     let is_own = [MANIFEST, JOURNAL].contains(&name.strip_suffix(".new").unwrap_or(name));
     (1..=NAME_MAX_BYTES).contains(&name.len())

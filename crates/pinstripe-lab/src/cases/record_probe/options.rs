@@ -4,8 +4,8 @@ use super::{CaseOption, ValueForm, shared};
 
 pub(crate) const UNDER: &[&str] = &["idle", "storm"];
 pub const CLASSES: &[&str] = &["normal", "rt"];
-/// The recorder's two ways of writing, then the policies that write each stream into a file of its
-/// own by one call.
+/// The recorder's own two ways of writing, then policies of plain writers, which write a file by
+/// one call for each chunk.
 pub const POLICIES: &[&str] = &[
     "recorder",
     "recorder-direct",
