@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz [SECONDS]`: runs every fuzz target in turn, with the stable compiler.
 //!
-//! It runs without a sanitizer, so that no nightly compiler is needed. It finds panics, failed
+//! Fuzzing runs without a sanitizer, so that no nightly compiler is needed. It finds panics, failed
 //! assertions, overflow (debug assertions are on) and excessive memory use, in safe code.
 
 use std::fs;

@@ -56,8 +56,8 @@ pub const LOADS: [Load; 5] = [
 pub struct Requests {
     /// All of them.
     pub count: u64,
-    /// The number of concurrent requests. Each needs its own thread, because calls of an array are
-    /// synchronous.
+    /// The number of concurrent requests. Each request in flight needs its own thread, because
+    /// calls of an array are synchronous.
     pub at_once: usize,
     /// The seed of the requests' offsets and content: the same seed gives the same requests.
     pub seed: u64,

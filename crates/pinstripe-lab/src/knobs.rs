@@ -7,6 +7,7 @@
 //! # question: the figures
 //! OPTION = "VALUE"
 //! ```
+//!
 //! This module does not contain the list of verbs and options, except for those that are
 //! [past](PAST). The reader of the file checks it against its own list.
 

@@ -91,7 +91,8 @@ impl fmt::Display for Objection {
 }
 
 impl Objection {
-    /// The same objection about the device that contains or backs this one.
+    /// Converts an objection to one about the device that contains this device, or that is below
+    /// it.
     fn of(self, whole: &str) -> Objection {
         match self {
             Objection::InUse(holder) => Objection::WholeInUse(whole.to_owned(), holder),

@@ -1,11 +1,11 @@
 //! A member of a store in a pool of a Ceph cluster: `rados://POOL/NAMESPACE`.
 //!
-//! ```text
-//! namespace NAMESPACE            pinstripe.member: the label
-//! namespace NAMESPACE/packs      an object for each extent of the room, by its 32 hex digits; so for
-//!                                every room, since listing a namespace goes through all of it
-//! namespace NAMESPACE/parts      the pieces of extents that are longer than one request takes
-//! ```
+//! * The namespace `NAMESPACE` contains the label, as the object `pinstripe.member`.
+//! * The namespace `NAMESPACE/packs` contains an object for each extent of the room of packs, named
+//!   by its 32 hex digits. Every other room also has its own namespace, because listing a namespace
+//!   lists all of it.
+//! * The namespace `NAMESPACE/parts` contains the parts of extents that are longer than one request
+//!   may be.
 //!
 //! An object is created by one exclusive create, so it appears complete and only one writer
 //! succeeds. A longer extent is first written in parts, under names that are unique to the writer;

@@ -5,6 +5,7 @@
 //!   message   address "/..", types ",ifs", values; texts end with 1 to 4 zeros, at a multiple of 4 bytes
 //!   bundle    "#bundle", a time (u64), then elements: length u32, message or bundle
 //! ```
+//!
 //! Numbers are big-endian. The time of a bundle is ignored: its messages are carried out at once,
 //! because a button was pressed now.
 

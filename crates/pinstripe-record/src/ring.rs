@@ -234,8 +234,8 @@ pub struct RingProducer {
 }
 
 impl RingProducer {
-    /// Sets the object that determines the place of the first bytes in the take. It must be called
-    /// before the first bytes are stored.
+    /// Sets the object that determines the place of the first bytes in the take. The function must
+    /// be called before the first bytes are stored.
     pub(crate) fn begin_by(&mut self, beginning: &Arc<InputBeginning>) {
         self.beginning = Some(Arc::clone(beginning));
     }
@@ -366,14 +366,14 @@ impl Drop for RingProducer {
 /// What a consumer finds at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// This number of bytes can be read.
+    /// Bytes that can be read.
     Bytes {
         /// How many.
         bytes: u64,
         /// Whether a gap or the end follows.
         all: bool,
     },
-    /// This number of bytes is missing here.
+    /// A gap: the value is the number of missing bytes.
     Gap(u64),
     /// The stream has ended.
     End,
@@ -386,7 +386,7 @@ pub(crate) struct RingConsumer {
 }
 
 impl RingConsumer {
-    /// The consumer with this number. Each number may have only one consumer.
+    /// The consumer with this number. Each consumer number may be used only once.
     pub fn new(ring: Arc<Ring>, number: usize) -> Self {
         RingConsumer { ring, number }
     }

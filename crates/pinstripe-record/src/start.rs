@@ -56,7 +56,7 @@ impl CommonStart {
         })
     }
 
-    /// Registers an input. It must be called before any input is ready.
+    /// Registers an input. All inputs must be registered before any input is ready.
     pub fn join(&self) {
         self.missing.fetch_add(1, Ordering::AcqRel);
     }
@@ -105,8 +105,8 @@ impl CommonStart {
         self.at.get().copied().filter(|_| self.begun.is_set())
     }
 
-    /// Returns the beginning by the clock of a JACK server. It does not lock, allocate or make a
-    /// system call.
+    /// Returns the beginning by the clock of a JACK server. The function does not lock, allocate or
+    /// make a system call.
     pub(crate) fn by_jack(&self) -> JackStart {
         match self.frame.load(Ordering::Acquire) {
             NOT_BEGUN => JackStart::Later,

@@ -129,10 +129,10 @@ fn freely_cached(vmstat: &str, page_bytes: u64) -> Option<u64> {
 
 /// A warning if the directory's file system is known to delay syncs while others write.
 ///
-/// This is the case for ext4 with the mount option `discard`: each freed block of an extent tree
-/// causes a request to the disk, and without a journal the one thread that completes all buffered
-/// writes waits for this request (`ext4_free_blocks`, `ext4_end_io_rsv_work` in fs/ext4). With this
-/// option a durable lag of 67 s was measured, without it 4 s.
+/// ext4 delays syncs with the mount option `discard`: each freed block of an extent tree causes a
+/// request to the disk, and without a journal the one thread that completes all buffered writes
+/// waits for this request (`ext4_free_blocks`, `ext4_end_io_rsv_work` in fs/ext4). With the option
+/// `discard` a durable lag of 67 s was measured, without it 4 s.
 pub fn durability_warning(directory: &Path) -> Option<Error> {
     discards_at_once(&mounts::of_path(directory)?).then(|| {
         let what = "the file system is mounted with 'discard': while other programs write, syncs \

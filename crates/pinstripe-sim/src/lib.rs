@@ -1,6 +1,6 @@
 //! Stores for tests, operations on them, and the model of what must then be true; used by the tests
-//! of verbs, the stress test, the stories, and the hosts that write to buckets. It is never part of
-//! a released program.
+//! of verbs, the stress test, the stories, and the hosts that write to buckets. The crate is never
+//! part of a released program.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "helpers of tests")]
 #![allow(missing_docs, reason = "helpers of tests")]

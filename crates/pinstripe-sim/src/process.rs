@@ -79,7 +79,7 @@ impl Who {
         Who::new("elsewhere", steps, process)
     }
 
-    /// The same process with other steps.
+    /// Returns the same process with other steps.
     pub fn with_steps(&self, steps: Arc<dyn Steps>) -> Self {
         Who { steps, ..self.clone() }
     }

@@ -13,9 +13,10 @@ use super::summary::quantile_of_sorted;
 
 /// The probability that the true value is within an interval from enough samples.
 pub const LEVEL: f64 = 0.95;
-/// The level for which the ends of an interval are computed. It is above [`LEVEL`] because
-/// measuring stops when the interval is narrow, and intervals that are narrow by chance miss the
-/// true value more often. With such a stop the true coverage is 93 to 97 %, as the tests show.
+/// The level for which the ends of an interval are computed. The computed level is above [`LEVEL`]
+/// because measuring stops when the interval is narrow, and intervals that are narrow by chance
+/// miss the true value more often. With such a stop the true coverage is 93 to 97 %, as the tests
+/// show.
 const COMPUTED: f64 = 0.96;
 /// The level of each of the two intervals from which the interval of a ratio is computed.
 const PART: f64 = 0.93;

@@ -37,7 +37,7 @@ pub enum Finding {
     /// No difference is shown, and a difference of more than [`AS_GOOD`] is excluded.
     AsGood,
     /// No difference is shown, but there may be one as large as the interval. Older versions did
-    /// not distinguish this from [`Finding::AsGood`].
+    /// not distinguish this finding from [`Finding::AsGood`].
     #[serde(alias = "no_difference")]
     CannotTell,
     /// There are too few runs for any result to be significant.

@@ -26,7 +26,7 @@ pub fn run() -> Result<bool> {
 }
 
 /// Whether the models of a crate pass, either unchanged or with an inserted wrong ordering. It is
-/// an error if they do not compile.
+/// an error if the models do not compile.
 fn holds(name: &str, planted: Option<&str>) -> Result<bool> {
     let plant = planted.map(|it| format!(" --cfg planted=\"{it}\"")).unwrap_or_default();
     let test = |more: &[&str]| {

@@ -1,5 +1,6 @@
-//! Splits a source of 16 GiB over three outputs. One of the outputs is lost afterwards. All data
-//! must still be readable, and neither splitting nor reading may use more memory than its budget.
+//! Splits a source of 16 GiB over three outputs. One of the three outputs is lost afterwards. All
+//! data must still be readable, and neither splitting nor reading may use more memory than its
+//! budget.
 
 use std::fs;
 use std::io::Read;

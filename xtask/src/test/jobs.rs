@@ -19,8 +19,8 @@ use crate::workspace::Result;
 /// are processors, so two jobs are enough to keep the processors busy.
 const AT_ONCE: usize = 2;
 
-/// The jobs that take longest, and those that mostly wait. They are started first, so that no long
-/// job runs alone at the end.
+/// The jobs that take longest, and those that mostly wait. These jobs are started first, so that no
+/// long job runs alone at the end.
 const LONGEST: &[&str] = &[
     "pinstripe-cli: test cli",
     "pinstripe: test it",

@@ -7,8 +7,8 @@
 //! tests of the benches are in the list of `--all`; the gate does not build them.
 //!
 //! A test that cannot run on this machine (no root, no xattrs, no liblzo2) reports this and
-//! returns. It prints `skipped: NAME: REASON`, for a user who runs it alone, and appends `NAME:
-//! REASON` to the file named by `PINSTRIPE_SKIP_LOG`, from which the summary is made
+//! returns. Such a test prints `skipped: NAME: REASON`, for a user who runs it alone, and appends
+//! `NAME: REASON` to the file named by `PINSTRIPE_SKIP_LOG`, from which the summary is made
 //! (`pinstripe_testing::skipped`).
 //!
 //! libtest counts such a test as passed; the summary counts it as skipped. Before the summary, the

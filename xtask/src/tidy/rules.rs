@@ -433,9 +433,9 @@ pub const NAMES_BANNED_TEXTS: &str = "xtask/src/tidy/";
 
 /// A size from which tidy warns, and a size from which it fails.
 pub struct Limit {
-    /// More lines than this are a warning.
+    /// A file or function with more lines than this causes a warning.
     pub warn: usize,
-    /// More lines than this are an error.
+    /// A file or function with more lines than this is an error.
     pub fail: usize,
 }
 
@@ -461,8 +461,8 @@ pub const UNSHIPPED: &[&str] = &["crates/pinstripe-testing/", "/conformance.rs"]
 /// Crates that are parts of tests; rules for products do not apply to them.
 pub const CRATES_OF_TESTS: [&str; 2] = ["crates/pinstripe-schedule/", "crates/pinstripe-sim/"];
 
-/// The number of public type names that more than one crate uses. It is a ratchet, which may only
-/// be reduced.
+/// The number of public type names that more than one crate uses. The number is a ratchet, which
+/// may only be reduced.
 pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 
 /// Crates with public modules in their root. The roots of all other crates re-export what other
@@ -470,11 +470,11 @@ pub const NAMES_OF_SEVERAL_CRATES: usize = 70;
 pub const PUBLIC_ROOTS: &[&str] =
     &["crates/pinstripe-base", "crates/pinstripe-io", "crates/pinstripe-kernel"];
 
-/// The number of public items of libraries that no other crate uses. It is a ratchet, which may
-/// only be reduced.
+/// The number of public items of libraries that no other crate uses. The number is a ratchet, which
+/// may only be reduced.
 pub const UNUSED_PUBLIC_ITEMS: usize = 131;
 
-/// The number of cycles of files that import each other. It is a ratchet, which may only be
+/// The number of cycles of files that import each other. The number is a ratchet, which may only be
 /// reduced.
 pub const FILE_CYCLES: usize = 9;
 

@@ -2,10 +2,11 @@
 //!
 //! The hash after a byte is twice the hash before it plus a table value for that byte, modulo 2^64.
 //! So a byte has no effect after 64 bytes, the hash at a place depends on only [`WINDOW`] bytes,
-//! and any piece of a long run can be scanned separately once the bytes before it are known. This
-//! is used in two ways: [`Gear::scan`] computes the hashes of several places of a piece in
-//! parallel, because a single hash is a chain of dependent additions that uses only a small part of
-//! the processor; and callers may pass the pieces of a run to different threads.
+//! and any piece of a long run can be scanned separately once the bytes before it are known. The
+//! limited range of the hash is used in two ways: [`Gear::scan`] computes the hashes of several
+//! places of a piece in parallel, because a single hash is a chain of dependent additions that uses
+//! only a small part of the processor; and callers may pass the pieces of a run to different
+//! threads.
 //!
 //! Invariants: the candidates of a run do not depend on how it was divided; they are equal to those
 //! of [`Gear::scan_plain`], which processes one byte after the other. The table and the masks are
@@ -78,7 +79,7 @@ impl Masks {
 /// makes it the first byte of the next chunk (FastCDC's convention of 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutCandidate {
-    /// Offset of the place in the whole run, in bytes.
+    /// The offset of the place from the beginning of the run, in bytes.
     pub position: u64,
     /// Whether the strict condition is met.
     pub strict: bool,
@@ -225,8 +226,8 @@ impl Gear {
     }
 }
 
-/// Appends a candidate. It is not inlined, because candidates are rare and the loop around it is
-/// hot.
+/// Appends a candidate. The function is not inlined, because candidates are rare and the loop
+/// around the call is hot.
 #[cold]
 #[inline(never)]
 fn note(out: &mut Vec<CutCandidate>, position: u64, hash: u64, masks: Masks) {

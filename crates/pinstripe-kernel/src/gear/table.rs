@@ -1,8 +1,8 @@
-//! Constants of the gear hash and its masks. They are part of the format: other values would give
-//! other cuts.
+//! Constants of the gear hash and its masks. The constants are part of the format: other values
+//! would give other cuts.
 
 /// One pseudorandom value for each byte value `v`: the first eight bytes, read big-endian, of the
-/// MD5 digest of `v` repeated 64 times. It is the table that FastCDC implementations share.
+/// MD5 digest of `v` repeated 64 times. FastCDC implementations share this table.
 #[rustfmt::skip]
 pub(super) const GEAR: [u64; 256] = [
     0x3b5d3c7d207e37dc, 0x784d68ba91123086, 0xcd52880f882e7298, 0xeacf8e4e19fdcca7,

@@ -2,12 +2,12 @@
 //! are computed from the present ones. The module only computes with single bytes; it does not
 //! process shards.
 //!
-//! Row 0 is P; all its coefficients are one. The coefficient of row r > 0 at data index i is
-//! proportional to 1 / (2^-i + y), where y is 0 for Q (which gives 2^i, as in Linux md) and 2, 4
-//! for the rows after it; it is scaled so that every row begins with 1. Without P this is a Cauchy
-//! matrix. A Cauchy matrix with an added row of ones still has the property that every square
-//! submatrix can be inverted: **any** data shards can be recovered from **any** parity rows of the
-//! same number, as long as no 2^-i equals a y, which [`max_data`] ensures.
+//! Row 0 of the matrix is P; all its coefficients are one. The coefficient of row r > 0 at data
+//! index i is proportional to 1 / (2^-i + y), where y is 0 for Q (which gives 2^i, as in Linux md)
+//! and 2, 4 for the rows after it; it is scaled so that every row begins with 1. Without the row P,
+//! the matrix is a Cauchy matrix. A Cauchy matrix with an added row of ones still has the property
+//! that every square submatrix can be inverted: **any** data shards can be recovered from **any**
+//! parity rows of the same number, as long as no 2^-i equals a y, which [`max_data`] ensures.
 
 use super::{MAX_PARITY, TooManyLost, gf256};
 

@@ -43,7 +43,7 @@ pub(super) trait Lanes: Copy {
     unsafe fn times(self, factor: Self::Factor) -> Self;
 }
 
-/// One of the sums.
+/// A kernel that computes one of the sums.
 ///
 /// # Safety
 /// `step` must only access offsets `0..bound()` of its slices if `at + N * V::BYTES <= bound()`.

@@ -153,9 +153,9 @@ pub fn rebuild_at(
 ///
 /// `sources` contains pairs `(i, bytes)`; `parity` contains pairs `(row, bytes)`, where row 0 is P
 /// and row 1 is Q. Other rows are not changed. Addition is also subtraction: when shards change,
-/// the parity is updated by adding their old bytes and their new bytes. Both can be added in one
-/// call, or in two calls if the parity of only the unchanged shards is needed. All slices must have
-/// the same length.
+/// the parity is updated by adding their old bytes and their new bytes. The old and the new bytes
+/// can be added in one call, or in two calls if the parity of only the unchanged shards is needed.
+/// All slices must have the same length.
 ///
 /// # Panics
 /// Panics if slices differ in length, if a row is not below [`MAX_PARITY`], or if the number of a

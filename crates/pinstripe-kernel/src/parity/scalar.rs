@@ -1,9 +1,9 @@
 //! The plain version of every kernel: safe code on 64-bit words, each with eight bytes of the
 //! field.
 //!
-//! It is used on processors without vector instructions and for the rest below one vector, and
-//! tests compare every other version with it. It deliberately multiplies in another way than the
-//! other versions: bit by bit, without tables.
+//! The plain version is used on processors without vector instructions and for the rest below one
+//! vector, and tests compare every other version with it. The plain version deliberately multiplies
+//! in another way than the other versions: bit by bit, without tables.
 //!
 //! Data is processed tile by tile, so that sources that are read more than once stay in the
 //! first-level cache.
@@ -44,8 +44,8 @@ pub(super) fn pq(sources: &[&[u8]], p: &mut [u8], q: &mut [u8], span: Range<usiz
 
 /// Computes the sum of `term.factors[n] * term.source[tile]`.
 ///
-/// It uses Horner's rule over the bits of the factors: seven doublings in total, however many terms
-/// there are.
+/// The function uses Horner's rule over the bits of the factors: seven doublings in total, however
+/// many terms there are.
 fn sum_of(terms: &[Term], n: usize, tile: &Range<usize>) -> Tile {
     let mut sum = [0; _];
     for bit in (0..8).rev() {

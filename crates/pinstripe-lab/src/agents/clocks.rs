@@ -4,6 +4,7 @@
 //! ours      sent ---------------------- came        theirs = ours + offset
 //! theirs          received -- answered              |true - offset| <= round trip / 2
 //! ```
+//!
 //! The exchange with the shortest round trip is used: the additional time of the others was
 //! waiting, which need not be the same in both directions.
 //!

@@ -7,6 +7,7 @@
 //! agent:       proof 32    for the same, under another name
 //! then frames:  length 4 | payload | MAC 32
 //! ```
+//!
 //! Numbers are little-endian. A proof is a keyed hash (BLAKE3) of the end that proves and of both
 //! greetings; the key is derived from the token, which is never sent. Each direction has its own
 //! key, derived from the token and both greetings. The MAC of a frame is the keyed hash of its

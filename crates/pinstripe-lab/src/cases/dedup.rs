@@ -102,7 +102,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The name of some trees in tables.
+/// The name under which a table lists several trees.
 fn name_of(trees: &[PathBuf]) -> String {
     match trees {
         [tree] => tree.to_string_lossy().into_owned(),

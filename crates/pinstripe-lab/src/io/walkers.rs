@@ -81,8 +81,8 @@ pub fn bytes_of(tree: &Path, one_file_system: bool, live: &Live) -> Result<u64> 
     Ok(bytes)
 }
 
-/// Walks by find(1), which prints the metadata of every entry to /dev/null. It does not return the
-/// number of entries.
+/// Walks by find(1), which prints the metadata of every entry to /dev/null. find(1) does not return
+/// the number of entries.
 ///
 /// # Errors
 /// Fails if find(1) is missing or fails.

@@ -143,7 +143,7 @@ impl JobShared<'_> {
     }
 
     /// Advises the kernel about future reads, so that it knows `ahead` requests beyond this one.
-    /// Each request is advised once.
+    /// The kernel is advised only once about each request.
     fn advise(&self, n: u64) {
         let ahead = self.job.ahead;
         let first = if n == 0 { 1 } else { n + ahead };

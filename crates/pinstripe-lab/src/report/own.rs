@@ -12,7 +12,7 @@ const MOST_ROWS: usize = 160;
 /// The most rows that are printed, including the rows of the table of all variants.
 const PAPER_ROWS: usize = 10;
 
-/// All tables, with their notes. They are printed only if they have few rows.
+/// All tables, with their notes. The tables are printed only if they have few rows.
 pub(super) fn show(results: &Results) -> Markup {
     let tables: Vec<Table> =
         host_tables(results).into_iter().chain(cases::tables(results)).collect();

@@ -10,7 +10,8 @@ use crate::cases::quantile_text;
 use crate::histogram::Histogram;
 use crate::show::{hump_text, latency_of, marked, shown_runs};
 
-/// The most rows of a page; of further rows only the number is shown. Fewer rows are printed.
+/// The most rows of a page; of further rows only the number is shown. On paper, fewer rows are
+/// printed.
 const MOST_ROWS: usize = 120;
 const PAPER_ROWS: usize = 40;
 /// Length and height of a bar, in pixels.

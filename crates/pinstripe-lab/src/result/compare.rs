@@ -2,9 +2,9 @@
 //! differences.
 //!
 //! The unit of repetition is the execution: all runs of an execution share its file layout, its
-//! time of day and the state of the disk. So each execution contributes one value for a variant:
-//! its median. The spread between such values is estimated from the executions themselves and from
-//! the history.
+//! time of day and the state of the disk. So each execution contributes only one value for a
+//! variant: its median. The spread between such values is estimated from the executions themselves
+//! and from the history.
 
 use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_stats::{self as stats, Spread};
@@ -123,7 +123,7 @@ pub fn compare_executions(
     Comparison { verdicts, sides, differences, unmatched }
 }
 
-/// A variant of a case. The same name in a different case is not comparable.
+/// A variant of a case. A variant with the same name in a different case is not comparable.
 struct VariantKey<'a> {
     case: &'a str,
     variant: &'a Variant,

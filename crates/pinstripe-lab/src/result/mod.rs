@@ -66,7 +66,7 @@ pub struct Results {
     /// The machine and the disks that were measured.
     pub fingerprint: Fingerprint,
     /// The machines that measured together; empty if only the machine of `fingerprint` measured.
-    /// Each of their runs is the sum of its parts.
+    /// Each run of several machines is the sum of the parts of these machines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<Host>,
     /// The variants, in the order in which they are shown.

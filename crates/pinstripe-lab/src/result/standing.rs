@@ -8,8 +8,9 @@ use pinstripe_stats::{self as stats, Basis, Interval, Paired, Verdict};
 
 use super::{Run, Variant};
 
-/// The confidence needed to call a variant as good as another one. It is higher than for a single
-/// judgement, because the race is judged repeatedly and each judgement can be wrong by chance.
+/// The confidence needed to call a variant as good as another one. The confidence is higher than
+/// for a single judgement, because the race is judged repeatedly and each judgement can be wrong by
+/// chance.
 const GOOD_LEVEL: f64 = 0.99;
 
 /// The probability that one check of a race of equal variants calls any of them slower. The leader

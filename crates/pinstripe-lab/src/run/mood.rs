@@ -1,7 +1,7 @@
 //! Measures how the speed of the disk changes: the time of a short read, always the same, before
 //! and after every run. A disk behind a hypervisor is shared with other virtual machines that no
-//! counter of this machine shows; they are noticed only because the same read takes a different
-//! time.
+//! counter of this machine shows; their load is noticed only because the same read takes a
+//! different time.
 
 use std::fs::{self, File};
 use std::io::Write;

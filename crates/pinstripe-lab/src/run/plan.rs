@@ -121,7 +121,8 @@ pub trait Plan {
     /// Removes everything that the plan created.
     ///
     /// # Errors
-    /// Any error of the case. An earlier error, unless it is an interrupt, takes precedence.
+    /// Any error of the case. If there is an earlier error that is not an interrupt, that error is
+    /// reported instead.
     fn clean(&mut self) -> Result<()>;
 }
 
@@ -131,8 +132,8 @@ pub trait Plan {
 pub struct Outcome {
     /// The measured value, with its additional figures.
     pub measured: Measured,
-    /// Bytes that the run read in addition to those requested: parity, logs, metadata. They do not
-    /// count as a disturbance.
+    /// Bytes that the run read in addition to those requested: parity, logs, metadata. These bytes
+    /// do not count as a disturbance.
     pub beside_read_bytes: u64,
     /// Bytes that the run wrote in addition to those requested.
     pub beside_written_bytes: u64,

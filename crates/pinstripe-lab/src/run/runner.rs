@@ -62,7 +62,8 @@ pub trait Runner {
     /// Removes everything that the plan created.
     ///
     /// # Errors
-    /// Any error of the case. An earlier error, unless it is an interrupt, takes precedence.
+    /// Any error of the case. If there is an earlier error that is not an interrupt, that error is
+    /// reported instead.
     fn clean(&mut self) -> Result<()>;
 }
 

@@ -38,9 +38,9 @@ pub(crate) const INTERLEAVED: c_int = 3;
 /// `SND_PCM_TYPE_FILE` and `SND_PCM_TYPE_NULL`.
 pub(crate) const UNPACED: [c_int; 2] = [3, 4];
 
-/// The function that the library calls with its messages. Its last parameters are those of
-/// printf(3); in the calling conventions of Linux, a function that does not read them can omit
-/// them.
+/// The function that the library calls with its messages. The last parameters of the error handler
+/// are those of printf(3); in the calling conventions of Linux, a function that does not read them
+/// can omit them.
 type ErrorHandler = extern "C" fn(*const c_char, c_int, *const c_char, c_int, *const c_char);
 
 foreign_functions! {

@@ -5,8 +5,8 @@
 //! each file; the writer immediately continues after that front. If the disk falls too far behind,
 //! this thread waits for it, so that little memory is dirty and no writer has to wait.
 //!
-//! Invariant: the journal never vouches for data in an area. It vouches for a front as for any
-//! other payload, once the front has been copied to its file. Bytes that cannot be copied are
+//! Invariant: the journal never vouches for data in an area. The journal vouches for a front as for
+//! any other payload, once the front has been copied to its file. Bytes that cannot be copied are
 //! replaced by silence, which is reported.
 
 mod fill;

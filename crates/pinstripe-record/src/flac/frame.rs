@@ -1,5 +1,5 @@
-//! Creates one FLAC frame with uncompressed samples (RFC 9639, 9.2.2). It replaces a frame if the
-//! journal vouches only for the frame's beginning.
+//! Creates one FLAC frame with uncompressed samples (RFC 9639, 9.2.2). The frame replaces another
+//! one if the journal vouches only for the beginning of that one.
 
 use crate::sample::{SampleFormat, StreamShape};
 

@@ -1,10 +1,10 @@
 //! Streams as FLAC, encoded on separate threads while they are recorded.
 //!
 //! A [`FlacWriter`] is a device that is written with consecutive samples, like a file of plain
-//! samples. Its file contains FLAC frames after a head that the recorder writes. It reports how
-//! much of the given data is durable; only complete frames count. A [`FlacReader`] is the
-//! corresponding device for reading samples at any place. So journal, recovery and verification
-//! work with samples, and do not depend on the encoding.
+//! samples. The file of a [`FlacWriter`] contains FLAC frames after a head that the recorder
+//! writes. A [`FlacWriter`] reports how much of the given data is durable; only complete frames
+//! count. A [`FlacReader`] is the corresponding device for reading samples at any place. So
+//! journal, recovery and verification process samples, and do not depend on the encoding.
 //!
 //! Invariants: data that is reported as durable is in complete frames that were synced. A stream is
 //! encoded by one thread at a time. The amount of data that waits for the encoder is bounded.

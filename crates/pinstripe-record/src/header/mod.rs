@@ -1,8 +1,8 @@
 //! Heads and tails of files: pure functions that convert the facts about a stream to bytes.
 //!
-//! A head is one block before the payload. It is always created as a whole, so that one write
-//! replaces it. Its sizes are those of the payload for which it is created, which is never more
-//! than the durable part.
+//! A head is one block before the payload. A head is always created as a whole, so that one write
+//! replaces it. The sizes in a head are those of the payload for which the head is created, which
+//! is never more than the durable part.
 
 mod caf;
 mod flac;

@@ -8,6 +8,7 @@
 //!   4096  samples
 //!   end   a pad byte if the payload is odd, cue, LIST adtl
 //! ```
+//!
 //! Everything that changes when a file becomes RF64 is in the first page, which one write replaces.
 
 use super::{Cue, HeadFacts};

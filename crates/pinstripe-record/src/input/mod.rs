@@ -39,8 +39,8 @@ pub trait RecordInput: Send {
     /// The streams, in the order in which the input feeds them.
     fn streams(&self) -> Vec<RecordedStream>;
 
-    /// Whether the input waits when a ring is full. If it does, a full ring is not a reason for a
-    /// warning.
+    /// Whether the input waits when a ring is full. If the input waits, a full ring is not a reason
+    /// for a warning.
     fn is_patient(&self) -> bool;
 
     /// Whether the input's first sample belongs to the first moment of the take, whenever it

@@ -15,7 +15,8 @@ use super::JackClient;
 
 /// The processing of blocks by a client.
 pub(super) trait EachBlock {
-    /// Processes one block of all ports. It must not lock, allocate or make a system call.
+    /// Processes one block of all ports. The function must not lock, allocate or make a system
+    /// call.
     fn block(&mut self, frames: u32);
 }
 

@@ -2,7 +2,7 @@
 //! durable.
 //!
 //! A journal that is damaged in the middle does not list the files after that place, but those
-//! files contain samples. So only a file without samples is removed.
+//! files contain samples. Therefore only a file without samples is removed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -3,7 +3,8 @@
 use super::{Found, RingConsumer};
 
 /// Consumes the frames of a stream that is played. Frames that are missing when due are skipped
-/// when they arrive, so that all streams stay aligned. It never blocks and never allocates.
+/// when they arrive, so that all streams stay aligned. The consumer never blocks and never
+/// allocates.
 pub(crate) struct PacedConsumer {
     consumer: RingConsumer,
     /// The number of bytes that were due before they arrived; they are skipped when they arrive.

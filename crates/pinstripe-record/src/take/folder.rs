@@ -30,8 +30,8 @@ const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The place that contains the files of a take.
 pub trait TakeFolder: Send + Sync {
-    /// Creates a file; it is an error if the file exists. Its name is durable after the next
-    /// [`sync_names`](Self::sync_names).
+    /// Creates a file; it is an error if the file exists. The name of the file is durable after the
+    /// next [`sync_names`](Self::sync_names).
     ///
     /// # Errors
     /// [`Kind::Exists`] if the file exists; other errors as the system reports them.
@@ -310,8 +310,8 @@ pub struct DiskFolder {
     made: Option<MadeDirectory>,
 }
 
-/// A directory that was created. It is removed if no manifest was ever written to it, because
-/// nothing was recorded then; so a take that could not begin leaves nothing.
+/// A directory that was created. The directory is removed if no manifest was ever written to it,
+/// because nothing was recorded then; so a take that could not begin leaves nothing.
 struct MadeDirectory {
     path: PathBuf,
     has_begun: AtomicBool,

@@ -5,6 +5,7 @@
 //!   1 event      JSON: a take, file, gap, mark, an end
 //!   2 progress   nanoseconds u64; for each file: number u32, count u32, count x (bytes u32, sum u64)
 //! ```
+//!
 //! Numbers are little-endian. A progress record is written only when the payload that it covers is
 //! durable. The payload of a file for which the journal vouches is the sum of all runs of the file.
 //! Reading ends at the first incomplete record, because nothing after it was promised.

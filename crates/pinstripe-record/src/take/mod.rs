@@ -1,11 +1,10 @@
 //! The directory of a take: its files, the journal of durable data, the manifest.
 //!
-//! ```text
-//!   DIR/TAKE/take.json        what the take is; written first and last
-//!   DIR/TAKE/take.journal     grows each second: what is durable, and its checksums
-//!   DIR/TAKE/take.preroll     what came of late, while a take is armed and until it stands in files
-//!   DIR/TAKE/NAME.wav         the streams
-//! ```
+//! * `DIR/TAKE/take.json` is the manifest, which is written first and last.
+//! * `DIR/TAKE/take.journal` grows each second; it records which data is durable, with checksums.
+//! * `DIR/TAKE/take.preroll` contains the most recent samples of an armed take, until they are
+//!   copied to files.
+//! * `DIR/TAKE/NAME.wav` contains a stream.
 
 mod folder;
 mod journal;

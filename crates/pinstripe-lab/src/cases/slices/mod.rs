@@ -156,9 +156,9 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// Each test on one area and on two, of each size. The spindle test is left out on one device,
-/// whose areas share its spindle. In directories it is run once, because it does not depend on the
-/// size.
+/// The variants: each test on one area and on two areas, for each size. The spindle test is left
+/// out on one device, whose areas share its spindle. In directories it is run once, because it does
+/// not depend on the size.
 fn ways(values: &Values, sizes: usize, is_device: bool) -> Vec<AreaTest> {
     let known = |name: &str| TESTS.iter().find(|it| **it == name).copied();
     let tests = values.words("tests").into_iter().filter_map(known);

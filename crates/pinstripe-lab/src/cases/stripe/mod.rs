@@ -1,6 +1,6 @@
 //! Measures the granule of an array: short writes are faster with a short granule, long writes do
 //! not depend on it, and `auto` should be as good as the best granule for each load. The same loads
-//! also measure any other knob.
+//! can also measure any other setting of an array.
 
 mod knob;
 mod options;

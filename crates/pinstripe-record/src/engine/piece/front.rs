@@ -50,7 +50,7 @@ impl Piece {
         Some(if missing.is_zero() { Duration::MAX } else { until.saturating_sub(missing) })
     }
 
-    /// The position behind another piece, or `None` if the piece begins its file.
+    /// The position of a piece after another piece; `None` if the piece begins its file.
     pub fn behind(&self) -> Option<PieceBehind> {
         let front = self.front.as_ref()?.number;
         Some(PieceBehind { front, payload_at: self.payload_at })

@@ -27,7 +27,7 @@ pub struct RtpCounts {
 pub enum Given<'a> {
     /// Whole frames.
     Frames(&'a [u8]),
-    /// This number of frames is missing.
+    /// Frames that are missing; the value is their number.
     Lost(u64),
 }
 
