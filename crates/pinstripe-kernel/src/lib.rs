@@ -2,7 +2,7 @@
 //! threads, and reads no clock.
 //!
 //! Each SIMD version has a plain version with the same results, bit for bit; tests compare the two.
-//! The version is chosen at run time by the features of the processor.
+//! The fastest version that the processor supports is chosen at run time.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::disallowed_macros))]
 

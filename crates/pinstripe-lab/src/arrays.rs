@@ -96,7 +96,7 @@ impl Cost {
     }
 }
 
-/// Random bytes, always the same.
+/// Returns pseudorandom bytes, which are the same on each call.
 pub fn noise(bytes: usize) -> Vec<u8> {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     (0..bytes / 8).flat_map(|_| noise.next().to_le_bytes()).collect()

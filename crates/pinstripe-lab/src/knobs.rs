@@ -9,7 +9,7 @@
 //! ```
 //!
 //! This module does not contain the list of verbs and options, except for those that are
-//! [past](PAST). The reader of the file checks it against its own list.
+//! [past](PAST). The reader of the file checks the verbs and options against its own list.
 
 use crate::advice::Advice;
 use crate::questions::{self, Question, RECORDER};

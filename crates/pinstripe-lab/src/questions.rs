@@ -25,7 +25,7 @@ pub struct Question {
     pub verb: &'static str,
     /// The verb's option without dashes.
     pub option: &'static str,
-    /// The verb's default value; `None` if it measures first.
+    /// The verb's default value; `None` if the verb measures before it chooses.
     pub usual: Option<&'static str>,
 }
 

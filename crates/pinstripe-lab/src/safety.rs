@@ -107,8 +107,8 @@ const DELETED: &str = " (deleted)";
 /// Examines a device without changing anything.
 ///
 /// # Errors
-/// [`Kind::NotFound`] if the path does not exist. Anything else that cannot be determined is an
-/// objection.
+/// [`Kind::NotFound`] if the path does not exist. Any other property that cannot be determined is
+/// an objection.
 pub fn examine(path: &Path) -> Result<SafetyReport> {
     let found = fs::metadata(path).map_err(|error| Error::io("cannot examine", path, error))?;
     let mut examined = SafetyReport {

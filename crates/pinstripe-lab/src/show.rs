@@ -36,7 +36,7 @@ pub(crate) use tables::{fingerprint_lines, verdict_lines};
 pub enum OutputFormat {
     /// A table for a terminal.
     Text,
-    /// A table for a page.
+    /// A table for a Markdown page.
     Markdown,
     /// CSV with one line for each run, with all its figures.
     Csv,

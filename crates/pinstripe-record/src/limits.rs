@@ -21,7 +21,7 @@ pub const MANIFEST_BYTES: u64 = 64 * MIB;
 /// The most syncs of files in one directory at the same time, each by a thread. A sync may wait for
 /// a commit of the file system's journal and for all requests queued before it. During a storm of
 /// writes, 256 files in four groups of 64 took 2.9 s; the slowest single sync took 1.0 s. The
-/// threads only wait.
+/// threads that sync only wait.
 pub(crate) const SYNCS_IN_FLIGHT: usize = 256;
 /// Threads that write to one directory with direct I/O; each write waits for the disk.
 pub(crate) const DIRECT_WRITERS: usize = 8;

@@ -4,7 +4,7 @@
 //! For a sink without a clock (`null`), the recorder supplies a clock: at any moment, the rate
 //! determines the frames that are due. If frames are missing when they are due, this is an
 //! underrun, which is counted. The missing frames are skipped when they arrive, so that all streams
-//! stay aligned. A JACK server and a sound card have clocks of their own. A pipe or file accepts
+//! stay aligned. A JACK server and a sound card have their own clocks. A pipe or file accepts
 //! samples as fast as it can, and is waited for.
 
 #![allow(clippy::disallowed_methods, reason = "reads and plays in threads, and waits for rings")]

@@ -386,7 +386,7 @@ pub(crate) struct RingConsumer {
 }
 
 impl RingConsumer {
-    /// The consumer with this number. Each consumer number may be used only once.
+    /// Creates the consumer with this number. Each consumer number may be used only once.
     pub fn new(ring: Arc<Ring>, number: usize) -> Self {
         RingConsumer { ring, number }
     }

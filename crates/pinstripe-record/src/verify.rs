@@ -72,7 +72,7 @@ pub fn verify(path: &Path, monitor: &Monitor) -> Result<VerifyOutcome> {
     verify_in(&folders, manifest, monitor)
 }
 
-/// Verifies a take in these directories.
+/// Verifies a take whose files are in these directories.
 ///
 /// # Errors
 /// The errors of [`verify`].

@@ -88,12 +88,13 @@ pub fn take_part(process: usize) {
     }
 }
 
-/// This thread's process has opened its store.
+/// Records that this thread's process has opened its store.
 pub fn has_opened(process: usize) {
     with(|it| it.has_opened(process));
 }
 
-/// A process has ended; returns the calls that it made since it opened its store.
+/// Records that a process has ended; returns the number of calls that it made since it opened its
+/// store.
 pub fn leave(process: usize) -> u64 {
     with(|it| it.leave(process))
 }

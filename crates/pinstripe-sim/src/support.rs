@@ -170,7 +170,7 @@ pub struct Image(pub BTreeMap<PathBuf, Vec<u8>>);
 pub struct Site {
     dir: TempDir,
     pub members: Vec<PathBuf>,
-    /// Whether its store is encrypted, which is the default.
+    /// Whether the store of the site is encrypted, which is the default.
     pub sealed: bool,
     /// The number of directories for restored trees that were handed out.
     targets: AtomicUsize,
@@ -310,7 +310,7 @@ impl Site {
         Ok(store)
     }
 
-    /// The store, opened without a key.
+    /// Opens the store without a key.
     pub fn locked_store(&self) -> Store {
         self.locked_store_through(0)
     }

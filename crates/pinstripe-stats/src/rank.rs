@@ -7,7 +7,7 @@
 /// The most samples, in both sets together, for which the p-value is computed exactly.
 const MOST_EXACT: usize = 60;
 
-/// The result of the test.
+/// The result of the rank-sum test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RankTest {
     /// The number of pairs in which the sample of the first set is larger; a tie counts as half a

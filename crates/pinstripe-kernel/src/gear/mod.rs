@@ -45,8 +45,9 @@ pub struct Masks {
 }
 
 impl Masks {
-    /// FastCDC's masks for chunks of about `average_bytes`, at normalization level 1: strict is
-    /// twice as rare and loose twice as frequent as the nearest power of two.
+    /// FastCDC's masks for chunks of about `average_bytes`, at normalization level 1: compared with
+    /// the mask of the nearest power of two, the strict condition is met half as often and the
+    /// loose condition twice as often.
     ///
     /// Returns `None` for averages outside of 128 bytes to 16 MiB, for which there are no masks.
     pub fn for_average(average_bytes: u32) -> Option<Masks> {

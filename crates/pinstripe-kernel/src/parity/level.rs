@@ -20,7 +20,8 @@ pub enum InstructionSet {
     Avx2,
     /// x86-64: vectors of 32 bytes, products by bit matrix.
     Avx2Gfni,
-    /// x86-64: vectors of 64 bytes, products by bit matrix. Needs AVX-512 F and BW.
+    /// x86-64: vectors of 64 bytes, products by bit matrix. This instruction set needs AVX-512 F
+    /// and BW.
     Avx512Gfni,
     /// aarch64: vectors of 16 bytes, products by table look-up.
     Neon,

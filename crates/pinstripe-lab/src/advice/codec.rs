@@ -1,4 +1,4 @@
-//! The codec of a split: the case `split`.
+//! Recommends the codec of a split, for the case `split`.
 //!
 //! If several codecs are shown to be at most [`NEGLIGIBLE`] slower than the default of `split`, the
 //! one that writes the fewest bytes is recommended; if several write equally few bytes, the fastest

@@ -49,7 +49,7 @@ pub enum AgentReport {
     },
     /// A connection was refused.
     Refused {
-        /// The address that it came from.
+        /// The address from which the connection came.
         peer: String,
         /// Why.
         why: String,
@@ -71,7 +71,7 @@ pub struct Agent {
     session: Mutex<Option<String>>,
 }
 
-/// The sockets of all connections, to be closed from elsewhere.
+/// The sockets of all connections, so that another thread can close them.
 #[derive(Debug, Default)]
 struct Sockets {
     open: Mutex<Vec<(u64, TcpStream)>>,
@@ -79,7 +79,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Adds a connection; `None` if there are too many.
+    /// Adds a connection; returns `None` if there are too many connections.
     fn add(&self, stream: &TcpStream) -> Option<u64> {
         let mut open = lock(&self.open);
         let copy = stream.try_clone().ok().filter(|_| open.len() < MOST_CONNECTIONS)?;
@@ -101,7 +101,7 @@ impl Sockets {
 }
 
 impl Agent {
-    /// An agent that listens at `HOST:PORT`; port 0 is any free one.
+    /// Creates an agent that listens at `HOST:PORT`; port 0 selects any free port.
     ///
     /// # Errors
     /// Returns errors as the system reports them.
@@ -128,7 +128,7 @@ impl Agent {
         self.listener.local_addr().map_err(|error| Error::io("cannot be named", "/", error))
     }
 
-    /// Serves coordinators until it is stopped.
+    /// Serves coordinators until the agent is stopped.
     ///
     /// # Errors
     /// Errors of the listening socket, as the system reports them.
@@ -200,7 +200,8 @@ impl Agent {
     }
 }
 
-/// Whether later connections may succeed: this one was aborted, or no descriptor was free.
+/// Whether an error of accept(2) is temporary: the connection was aborted, or no descriptor was
+/// free.
 fn is_passing(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [

@@ -72,7 +72,7 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// A greeting of this version.
+    /// Creates a greeting with the version of this program.
     pub fn new(nonce: [u8; 32]) -> Greeting {
         Greeting { version: PROTOCOL, nonce }
     }

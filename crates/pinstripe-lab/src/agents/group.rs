@@ -189,8 +189,8 @@ impl AgentGroup {
         Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
     }
 
-    /// Sends a request to all agents that are not lost, and waits for each answer; `None` for a
-    /// lost agent.
+    /// Sends a request to all agents that are not lost, and waits for each answer; the answer of a
+    /// lost agent is `None`.
     ///
     /// # Errors
     /// [`Kind::Interrupted`] after an interrupt, when all agents have ended their work; before the

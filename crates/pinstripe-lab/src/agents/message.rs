@@ -1,8 +1,8 @@
 //! The messages between a coordinator and an agent: JSON in the frames of [`frame`](super::frame).
 //!
 //! A coordinator makes one request at a time, and the agent answers it, with success or a failure.
-//! In addition, both send a heartbeat every second, clocks may be requested at any time, and
-//! [`AgentRequest::Stop`] ends the agent's work.
+//! In addition, coordinator and agent send a heartbeat every second, clocks may be requested at any
+//! time, and [`AgentRequest::Stop`] ends the agent's work.
 //!
 //! Invariants: decoded data is bounded: the length of names, the number of items, and the number of
 //! histograms, which are larger in memory than as text. A run that an agent reports is only shown
@@ -48,7 +48,7 @@ pub enum AgentRequest {
         order: u64,
         /// When the run starts, by the agent's clock that is never set back.
         at_ns: u64,
-        /// Whether it is a warm-up run, whose results are discarded.
+        /// Whether the run is a warm-up, whose results are discarded.
         is_warm_up: bool,
     },
     /// Asks the agent to check the result of the run.
@@ -150,7 +150,8 @@ pub struct Planned {
     pub variants: Vec<Variant>,
     /// Whether the values are counts and so exact.
     pub is_exact: bool,
-    /// Descriptions of the files and devices that will be made and overwritten.
+    /// Descriptions of the files that will be created and of the files and devices that will be
+    /// overwritten.
     pub intents: Vec<String>,
     /// Notes on all results, for people.
     pub notes: Vec<String>,

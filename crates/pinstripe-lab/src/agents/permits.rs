@@ -77,7 +77,7 @@ impl Permits {
     /// Returns the case of an assignment, if the assignment is permitted.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if it is not permitted; the errors of the case's options.
+    /// [`Kind::Refused`] if the assignment is not permitted; the errors of the case's options.
     pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
         let case = cases::find(&asked.case)?;
         if case.name == "fs" {

@@ -28,7 +28,7 @@ use crate::run::{self, Effort, Live, Plan, Readied, VariantNo};
 
 /// The longest silence of a coordinator before its session ends.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
-/// The time between two messages that report that this side is alive.
+/// The time between two heartbeats of the agent.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// A start that is further in the future than this is due to a mistake about clocks.
 const FARTHEST_START: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 4096;
 const ADVICE: &str =
     "make one with 'openssl rand -hex 32 > FILE; chmod 600 FILE', the same for all";
 
-/// A key made of a token. The key is never shown and never sent.
+/// A key derived from a token. The key is never shown and never sent.
 #[derive(Clone)]
 pub struct Token([u8; 32]);
 

@@ -24,7 +24,7 @@ pub(crate) struct Mode {
     pub name: &'static str,
     /// The purpose of the mode, in one line.
     pub about: &'static str,
-    /// The way to move bytes.
+    /// How the mode moves bytes.
     pub work: Work,
     /// The state of the files when the mode begins.
     pub initial: InitialState,
@@ -32,7 +32,7 @@ pub(crate) struct Mode {
     pub is_once: bool,
 }
 
-/// The way to move bytes.
+/// How the mode moves bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Work {
     /// Requests in an order and a direction.

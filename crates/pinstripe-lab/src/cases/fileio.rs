@@ -211,7 +211,7 @@ fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     OPTIONS.iter().map(|option| Parameter::new(option.name, value(option))).collect()
 }
 
-/// The usual figures of such measurements: requests per second, and their latency.
+/// Returns tables of the usual figures: requests per second, and the latency of requests.
 fn tables(results: &Results) -> Vec<Table> {
     let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];

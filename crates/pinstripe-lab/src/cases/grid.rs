@@ -92,7 +92,7 @@ pub fn parameter<'a>(variant: &'a Variant, name: &str) -> &'a str {
 }
 
 /// One parameter of a variant selects the row, and another parameter selects the column. The
-/// parameters of a variant select its row and column.
+/// parameters of a variant select its row and its column.
 pub(crate) fn grid(
     results: &Results,
     title: &str,

@@ -62,7 +62,7 @@ pub struct Case {
     pub options: &'static [CaseOption],
     /// Reads its options.
     pub plan: fn(&Setting, &Values) -> Result<Box<dyn Plan>>,
-    /// The results in the customary form, in addition to the table of all variants.
+    /// Returns tables of the results in their usual form, in addition to the table of all variants.
     pub tables: fn(&Results) -> Vec<Table>,
     /// How the measurement of the case is repeated.
     pub again: Again,

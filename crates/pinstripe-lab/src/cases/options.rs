@@ -144,7 +144,7 @@ impl Values {
         self.0.get(name).into_iter().flatten().map(String::as_str).collect()
     }
 
-    /// Whether a flag was given, or an option has any value.
+    /// Whether a flag was given, or whether an option has a value.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }

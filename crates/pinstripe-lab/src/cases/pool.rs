@@ -43,8 +43,9 @@ pub const USER: CaseOption = CaseOption {
     more: "",
 };
 
-/// The default configuration and name of Ceph clients.
+/// The default configuration file of Ceph clients.
 const DEFAULT_CONF: &str = "/etc/ceph/ceph.conf";
+/// The default name of Ceph clients.
 const DEFAULT_USER: &str = "client.admin";
 
 /// Threads that create objects in parallel; on a distant cluster, creating many objects then takes

@@ -223,8 +223,8 @@ impl ReadAheadCase {
         bytes + if is_stored { stored::needed_bytes(bytes) } else { 0 }
     }
 
-    /// The files of this many clients through read-ahead without any history; empty if they are
-    /// read directly.
+    /// Returns the files of this number of clients, read through a new read-ahead without history;
+    /// empty if the files are read directly.
     fn ahead(&self, clients: usize, way: &ReadAheadSource) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
             (ReadAheadSource::Overlay, _) => ReadThrough::Overlay,

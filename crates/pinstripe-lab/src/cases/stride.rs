@@ -248,8 +248,8 @@ impl Stride {
         self.paths(live)?.iter().map(target).collect()
     }
 
-    /// The areas of this many clients, through read-ahead without any history; empty if they are
-    /// read directly.
+    /// Returns the areas of this number of clients, read through a new read-ahead without history;
+    /// empty if the areas are read directly.
     fn ahead(&self, clients: usize, way: StrideSource) -> Result<Vec<Area>> {
         let through = match (way, &self.stored) {
             (StrideSource::Overlay, _) => ReadThrough::Overlay,

@@ -26,7 +26,8 @@ pub struct Target {
 pub struct Area {
     targets: Vec<Target>,
     target_bytes: u64,
-    /// Blocks are striped over the targets in turn, instead of filling one target after the other.
+    /// Whether blocks are striped over the targets in turn; otherwise one target is filled after
+    /// the other.
     is_striped: bool,
 }
 

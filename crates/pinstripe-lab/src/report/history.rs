@@ -91,7 +91,7 @@ fn drawn(series: &Series) -> Markup {
     }
 }
 
-/// The size of a change, and what else was different.
+/// Describes the size of a change, and what else changed with it.
 fn told(series: &Series, change: &Change) -> Markup {
     let verdict = &change.verdict;
     let when = utc(series.entries[change.at].started_seconds);

@@ -62,7 +62,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
     }
 }
 
-/// A group whose variants differ in a load, if at least three of them have throughput and latency.
+/// Returns the curve of a group whose variants differ in load, if at least three of them have
+/// throughput and latency.
 fn curve<'a>(panel: &'a Panel<'a>) -> Option<Curve<'a>> {
     let metric = &panel.members[0].variant.metric;
     let is_rate = panel.is_compared && metric.better == Better::Higher;

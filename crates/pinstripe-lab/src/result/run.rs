@@ -69,7 +69,8 @@ impl Run {
         self.disturbances.is_empty() || is_accepted
     }
 
-    /// Whether all machines took part in the run. A sum over fewer machines is not comparable.
+    /// Whether all machines took part in the run. A sum over fewer machines is not comparable with
+    /// sums over all machines.
     fn is_whole(&self) -> bool {
         self.parts.iter().all(|part| part.run.is_some())
     }

@@ -104,7 +104,7 @@ impl Live {
         }
     }
 
-    /// Counts moved bytes of any kind.
+    /// Counts bytes that were moved, of any kind.
     pub fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -121,8 +121,8 @@ pub trait Plan {
     /// Removes everything that the plan created.
     ///
     /// # Errors
-    /// Any error of the case. If there is an earlier error that is not an interrupt, that error is
-    /// reported instead.
+    /// Any error of the case while it removes files. If there is an earlier error that is not an
+    /// interrupt, that error is reported instead.
     fn clean(&mut self) -> Result<()>;
 }
 

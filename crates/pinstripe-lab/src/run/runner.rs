@@ -30,7 +30,7 @@ pub trait Runner {
     /// Whether one run of each variant is enough: see [`Plan::is_exact`].
     fn is_exact(&self) -> bool;
 
-    /// The measuring machines, as known now; empty if only this machine measures.
+    /// The machines that measure; empty if only this machine measures.
     fn hosts(&self) -> Vec<Host> {
         Vec::new()
     }
@@ -62,8 +62,8 @@ pub trait Runner {
     /// Removes everything that the plan created.
     ///
     /// # Errors
-    /// Any error of the case. If there is an earlier error that is not an interrupt, that error is
-    /// reported instead.
+    /// Any error of the case while it removes files. If there is an earlier error that is not an
+    /// interrupt, that error is reported instead.
     fn clean(&mut self) -> Result<()>;
 }
 

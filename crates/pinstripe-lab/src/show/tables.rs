@@ -264,7 +264,7 @@ pub(crate) fn basis_text(verdict: &Verdict) -> String {
     }
 }
 
-/// A finding in a word or two.
+/// Returns a finding in one or two words.
 pub(crate) fn finding_text(finding: Finding) -> &'static str {
     match finding {
         Finding::Faster => "faster",

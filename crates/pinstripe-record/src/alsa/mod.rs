@@ -65,7 +65,7 @@ const FORMATS: [CardFormat; 6] = [
 
 #[cfg(test)]
 impl CardFormat {
-    /// The best way to store samples of a format.
+    /// Returns the best way to store samples of a format on a card.
     pub fn of(format: SampleFormat) -> Option<Self> {
         FORMATS.iter().find(|it| it.format == format).copied()
     }

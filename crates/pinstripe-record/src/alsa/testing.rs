@@ -19,7 +19,7 @@ use crate::take::{DiskFolder, Manifest};
 /// The environment variable that passes the directory of the configuration to the process in which
 /// a test runs itself again.
 const DIRECTORY: &str = "PINSTRIPE_TEST_ALSA";
-/// The configuration that every system with the library has.
+/// The configuration file of ALSA, which every system with the library has.
 const SYSTEM: &str = "/usr/share/alsa/alsa.conf";
 
 /// A configuration, and a directory for the files of a test.

@@ -9,13 +9,13 @@ use pinstripe_base::error::{Error, Kind, Result};
 use pinstripe_io::foreign_functions;
 use pinstripe_io::library::LoadedLibrary;
 
-/// A client of a server.
+/// A client of a JACK server (`jack_client_t`).
 #[repr(C)]
 pub(crate) struct RawClient {
     _private: [u8; 0],
 }
 
-/// A port of a client.
+/// A port of a JACK client (`jack_port_t`).
 #[repr(C)]
 pub(crate) struct RawPort {
     _private: [u8; 0],

@@ -66,7 +66,7 @@ impl PlayedFiles {
         Ok(found)
     }
 
-    /// The files that the journal of a directory vouches for.
+    /// Returns the files for which the journal of a directory vouches.
     fn vouched(
         &mut self,
         folder: &Arc<dyn TakeFolder>,

@@ -202,7 +202,7 @@ fn tell_removed(take: &RunningTake, manifest: &Manifest) {
 }
 
 /// Reports data that was written to a directory that failed later, if the data is not known to be
-/// durable there. Returns the numbers of such directories.
+/// durable there. Returns the numbers of the directories with such data.
 fn tell_undurable(take: &RunningTake) -> Vec<u32> {
     let mut undurable = Vec::new();
     for lane in take.shared.lanes.iter().filter(|it| it.has_failed()) {

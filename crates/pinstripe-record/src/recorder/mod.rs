@@ -149,7 +149,7 @@ fn encoding_threads(plan: &TakePlan, shared: &SharedTake) -> usize {
     if is_needed { processors.min(shared.streams.len()).min(FLAC_THREADS) } else { 0 }
 }
 
-/// State that the threads of a take share in addition to [`SharedTake`].
+/// The state that the threads of a take share in addition to [`SharedTake`].
 struct TakeThreads<'a> {
     shared: &'a SharedTake,
     halt: Stop,

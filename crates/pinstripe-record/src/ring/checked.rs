@@ -51,7 +51,7 @@ impl Touches {
     }
 }
 
-/// Accesses to the bytes of a ring; in this build they are not tracked.
+/// Stands for the tracked bytes of a ring in builds without loom, and tracks nothing.
 #[cfg(not(loom))]
 pub(super) struct Touches;
 

@@ -40,7 +40,7 @@ impl Summed {
     }
 }
 
-/// A part of one file that became durable.
+/// Data of one file that became durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressRun {
     /// The number of the file in the journal.

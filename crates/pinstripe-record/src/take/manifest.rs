@@ -162,7 +162,7 @@ pub struct CommitStages {
 /// How it went.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TakeFigures {
-    /// Seconds from the first to the last frame.
+    /// The length of the take in seconds, from the first to the last frame.
     pub seconds: f64,
     /// Payload bytes that were written, including mirrors.
     pub written_bytes: u64,

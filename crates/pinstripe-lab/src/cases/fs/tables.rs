@@ -52,8 +52,8 @@ fn by_modes(results: &Results) -> Table {
     table
 }
 
-/// The median of a figure over all valid runs on a file system, in any mode; over all runs if none
-/// is valid.
+/// The median of a figure over all valid runs on a file system, in any mode; if no run is valid,
+/// over all runs.
 fn over_all(results: &Results, name: &str, key: &str) -> Option<grid::Figure> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
     let runs: Vec<&Run> = of.flat_map(|it| &it.runs).collect();

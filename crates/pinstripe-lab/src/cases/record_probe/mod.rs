@@ -115,7 +115,7 @@ struct RecordProbe {
     ways: Vec<Way>,
     notes: Vec<String>,
     streams: u64,
-    /// Search for the greatest number of streams, up to this number.
+    /// The upper limit of a search for the greatest number of streams; `None` if no search is made.
     find_most: Option<u64>,
     /// Whether space is reserved before the recording.
     is_reserved: bool,

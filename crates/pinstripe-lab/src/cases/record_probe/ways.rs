@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// Every combination that is permitted here, and remarks on those that are not.
+/// Returns every combination that is permitted on this machine, and remarks on those that are not.
 pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
         let of = |word: &&str| all.iter().find(|it| *it == word).copied();

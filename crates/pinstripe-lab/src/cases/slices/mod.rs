@@ -218,7 +218,7 @@ impl Slices {
         if initial == InitialState::Nothing { "new" } else { "full" }
     }
 
-    /// The share of its rate that each of two areas keeps while the other is in use.
+    /// Measures the share of its rate that each of two areas keeps while the other area is in use.
     fn spindle(&self, live: &Live) -> Result<Outcome> {
         let paths = self.backing.paths("full", 2);
         let paths: [&Path; 2] = [&paths[0], &paths[1]];

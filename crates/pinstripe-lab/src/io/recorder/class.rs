@@ -13,7 +13,7 @@ pub(crate) enum SchedulingClass {
     /// The priority of ordinary threads.
     #[default]
     Normal,
-    /// Served before all ordinary threads.
+    /// The I/O of the thread is served before that of all ordinary threads.
     RealTime,
 }
 

@@ -46,7 +46,7 @@ impl<'a> RtpPacket<'a> {
 /// The first audio stream that an SDP describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SdpStream {
-    /// The address to listen at.
+    /// The address at which the recorder listens.
     pub address: String,
     /// The port.
     pub port: u16,

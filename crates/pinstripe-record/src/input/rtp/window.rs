@@ -8,11 +8,11 @@
 /// Counts of packets, by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RtpCounts {
-    /// Packets that were put in their place.
+    /// Packets whose frames were placed in the window.
     pub placed: u64,
     /// Placed packets that arrived after a later packet.
     pub reordered: u64,
-    /// Packets without any new frame.
+    /// Duplicate packets, which contained no new frame.
     pub doubled: u64,
     /// Packets that arrived too late for the window.
     pub late: u64,
