@@ -60,8 +60,8 @@ pub fn number_of(folder: &dyn TakeFolder, id: &str) -> Result<u32> {
     JournalReader::new(&file)?.begin(id)
 }
 
-/// The number of a directory whose journal may be damaged, too: it is found as the only number
-/// left, or by the path of the directory.
+/// The number of a directory whose journal may be damaged, too: it is found if the directory is the
+/// only one of the take, or by its path.
 pub(crate) fn likely_number_of(folder: &dyn TakeFolder, manifest: &Manifest) -> Option<u32> {
     let known = number_of(folder, &manifest.id).ok();
     let is_here = |it: &PathBuf| it == folder.path() || manifest.directories.len() == 1;

@@ -125,8 +125,8 @@ pub fn now() -> (i64, u32) {
     (FIRST_SECOND + (nanos / 1_000_000_000) as i64, (nanos % 1_000_000_000) as u32)
 }
 
-/// Binds the process to one processor, because passing the turn costs little if no thread has to be
-/// woken on another processor.
+/// Binds this thread and the threads that it starts to one processor, because passing the turn
+/// costs little if no thread has to be woken on another processor.
 fn stay_on_one_processor() {
     // SAFETY: the set is a plain bit field, live and as long as is said; 0 is this thread.
     unsafe {

@@ -16,10 +16,10 @@ use super::lane::Lane;
 use super::shared::SharedTake;
 use crate::take::MANIFEST;
 
-/// Space reserved beyond the current manifest, and the part of it that may be used before a take
-/// must end; it suffices for some hundred files or gaps.
+/// The space that is reserved beyond the length of the current manifest, in bytes.
 const SPARE_BYTES: u64 = 64 << 10;
-/// See `SPARE_BYTES`.
+/// The smallest such space with which a take may continue; it suffices for some hundred files or
+/// gaps.
 const LEAST_BYTES: u64 = 16 << 10;
 /// The most files that a writer creates before it reserves space again; `LEAST_BYTES` suffices for
 /// more than these.

@@ -10,8 +10,8 @@ const KEPT: usize = 256;
 /// The shortest time between two samples.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Moments, each with an upper bound of the number of bytes that had arrived by then. Older moments
-/// are removed at regular distances.
+/// Moments, each with an upper bound of the number of bytes that had arrived by then. If there are
+/// too many moments, every second one of the older half is removed.
 pub(crate) struct Arrivals {
     looks: RankedMutex<Vec<(Duration, u64)>>,
 }
