@@ -239,7 +239,7 @@ pub(crate) fn holes_of<'a>(
     by_stream.into_iter().map(hole).filter(|(_, frames)| *frames > 0).collect()
 }
 
-/// Reports these holes as losses.
+/// Reports the holes of streams as losses.
 pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
     let what = "are missing from all files: a directory failed during the recording";
     tell_frames(

@@ -89,7 +89,7 @@ impl StreamShape {
         self.frame_bytes() * u64::from(self.rate)
     }
 
-    /// Seconds that `bytes` bytes last.
+    /// The duration of `bytes` bytes, in seconds.
     pub fn seconds(&self, bytes: u64) -> f64 {
         bytes as f64 / self.byte_rate().max(1) as f64
     }

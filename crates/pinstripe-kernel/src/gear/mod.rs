@@ -112,7 +112,8 @@ impl Gear {
         Gear::of_table(&GEAR.map(|value| value ^ seed))
     }
 
-    /// Uses a given table. The cuts are only as good as the table's values are random.
+    /// Creates a gear hash with a given table. The cuts are only as good as the table's values are
+    /// random.
     pub fn of_table(table: &[u64; 256]) -> Gear {
         Gear { table: *table, doubled: table.map(|value| value << 1) }
     }

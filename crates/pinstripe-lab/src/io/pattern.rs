@@ -42,7 +42,7 @@ pub struct Pattern {
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The block, counted over all files.
+    /// The number of the block, counted over all files.
     pub block: u64,
     /// Whether the request is a write.
     pub is_write: bool,

@@ -19,8 +19,8 @@ const GOOD_LEVEL: f64 = 0.99;
 /// below 1 %, as the tests show.
 const DROP_ALPHA: f64 = 0.005;
 
-/// The number of pairs from which they are judged; with fewer pairs, one side would have to win
-/// nearly all of them.
+/// The smallest number of pairs that is judged; with fewer pairs, one side would have to win nearly
+/// all of them.
 pub(crate) const PAIRS_TO_JUDGE: usize = 8;
 
 /// The standing of a variant in its group.
@@ -138,9 +138,9 @@ impl Counting {
 }
 
 impl Variant {
-    /// Judges the variant against another one of the same execution. They are compared round by
-    /// round if there are enough rounds, of undisturbed runs or of runs that were disturbed alike;
-    /// otherwise as two independent samples.
+    /// Judges the variant against another one of the same execution. The two variants are compared
+    /// round by round if there are enough rounds, of undisturbed runs or of runs that were
+    /// disturbed alike; otherwise as two independent samples.
     pub fn against(&self, baseline: &Variant) -> Verdict {
         let by_rounds = |counting: Counting, basis: Basis| {
             let pairs = counting.pairs(self, baseline);

@@ -2,7 +2,7 @@
 //!
 //! A device is opened in nonblocking mode, and waits have a deadline, so that a device that hangs
 //! blocks no thread. A failure is returned as a [`CardTrouble`], and the users of the card decide
-//! how to react. They use a card through the trait [`SoundCard`], with which tests simulate
+//! how to react. Cards are used through the trait [`SoundCard`], with which tests simulate
 //! failures.
 
 mod library;
