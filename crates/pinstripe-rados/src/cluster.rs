@@ -1,4 +1,4 @@
-//! A connection to a cluster, and the objects of one of its pools.
+//! A connection to a Ceph cluster, and the objects of one of its pools.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use pinstripe_base::error::{Error, Kind, Result};
 
 use crate::library::{Handle, Library};
 
-/// The longest piece of one request: what every cluster takes (`osd_max_write_size` is 90 MiB).
+/// The most bytes of one request, which every cluster accepts (`osd_max_write_size` is 90 MiB).
 pub(crate) const PIECE_BYTES: usize = 80 << 20;
 
 /// A connection to a cluster.
@@ -26,7 +26,7 @@ unsafe impl Send for Cluster {}
 // SAFETY: as above.
 unsafe impl Sync for Cluster {}
 
-/// The objects of a pool, in one namespace of it.
+/// The objects of a pool that are in one of its namespaces.
 pub struct Pool {
     cluster: Arc<Cluster>,
     handle: Handle,
@@ -40,12 +40,12 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Cluster {
-    /// Connects as `user` (as in `client.admin`) with the monitors and keys that a configuration
+    /// Connects as `user` (as in `client.admin`), with the monitors and keys that a configuration
     /// file names. No request takes longer than `deadline`.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] without librados; [`Kind::Unanswered`] when no monitor answers;
-    /// [`Kind::NotFound`] for a file or key that is missing; otherwise as reported by the cluster.
+    /// [`Kind::Unsupported`] without librados; [`Kind::Unanswered`] if no monitor answers;
+    /// [`Kind::NotFound`] for a missing file or key; other errors as the cluster reports them.
     pub fn connect(conf: &Path, user: &str, deadline: Duration) -> Result<Arc<Self>> {
         let library = Library::get()?;
         let shown = format!("ceph cluster of {}", conf.display());
@@ -82,10 +82,10 @@ impl Cluster {
         Ok(Arc::new(cluster))
     }
 
-    /// The id of the cluster, which no other one has.
+    /// The id of the cluster, which is unique.
     ///
     /// # Errors
-    /// As reported by the cluster.
+    /// Returns errors as the cluster reports them.
     pub fn id(&self) -> Result<String> {
         // A UUID as text, and a NUL.
         let mut id = [0_u8; 37];
@@ -104,10 +104,10 @@ impl Cluster {
         check(set, "cannot set an option", &self.shown)
     }
 
-    /// A pool, and a namespace in it; the usual one where that is empty.
+    /// Opens a namespace of a pool; an empty name selects the default namespace.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is no such pool.
+    /// [`Kind::NotFound`] if the pool does not exist.
     pub fn pool(self: &Arc<Self>, pool: &str, namespace: &str) -> Result<Pool> {
         let shown = format!("ceph:{pool}/{namespace}");
         let (name, space) = (text(pool)?, text(namespace)?);
@@ -159,10 +159,11 @@ impl Pool {
         format!("{}/{object}", self.shown)
     }
 
-    /// Fills `buf` from an offset of an object; returns how much of it there was.
+    /// Fills `buf` from an offset of an object; returns the number of bytes that the object had
+    /// there.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] without the object; [`Kind::Unanswered`] after the deadline.
+    /// [`Kind::NotFound`] if the object does not exist; [`Kind::Unanswered`] after the deadline.
     pub fn read(&self, object: &str, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let name = text(object)?;
         let mut done = 0;
@@ -184,10 +185,10 @@ impl Pool {
         Ok(done)
     }
 
-    /// Writes at an offset of an object, which is made if need be.
+    /// Writes at an offset of an object, which is created if needed.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] after the deadline: it is then not known what was written.
+    /// [`Kind::Unanswered`] after the deadline; in this case it is unknown what was written.
     pub fn write(&self, object: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let name = text(object)?;
         let mut at = offset;
@@ -202,11 +203,11 @@ impl Pool {
         Ok(())
     }
 
-    /// Replaces all that an object holds, at once.
+    /// Replaces the content of an object atomically.
     ///
     /// # Errors
-    /// [`Kind::Usage`] for more than one request takes (80 MiB); [`Kind::NoSpace`] when the pool is
-    /// full; as [`write`](Self::write).
+    /// [`Kind::Usage`] for more bytes than one request may contain (80 MiB); [`Kind::NoSpace`] if
+    /// the pool is full; the errors of [`write`](Self::write).
     pub fn replace(&self, object: &str, bytes: &[u8]) -> Result<()> {
         let name = self.whole(object, bytes)?;
         let library = self.library();
@@ -217,10 +218,11 @@ impl Pool {
         check(put, "cannot write", &self.of(object))
     }
 
-    /// Creates an object with this content. If several callers do so at once, one succeeds.
+    /// Creates an object with this content. If several callers create the same object at the same
+    /// time, one of them succeeds.
     ///
     /// # Errors
-    /// [`Kind::Exists`] when there is one; as [`replace`](Self::replace).
+    /// [`Kind::Exists`] if the object exists; the errors of [`replace`](Self::replace).
     pub fn create(&self, object: &str, bytes: &[u8]) -> Result<()> {
         const EXCLUSIVE: c_int = 1;
         let name = self.whole(object, bytes)?;
@@ -239,7 +241,7 @@ impl Pool {
     /// Removes an object, even in a full pool; a missing object is not an error.
     ///
     /// # Errors
-    /// As reported by the cluster.
+    /// Returns errors as the cluster reports them.
     pub fn remove(&self, object: &str) -> Result<()> {
         let name = text(object)?;
         let library = self.library();
@@ -253,8 +255,8 @@ impl Pool {
         }
     }
 
-    /// Carries out the calls that `fill` puts into an operation, all or none. A full pool is
-    /// reported: without this flag, clients wait until it has room.
+    /// Carries out the calls that `fill` adds to an operation, atomically. A full pool is reported
+    /// as an error; without the flag for this, clients would wait until the pool has space.
     fn operate(&self, name: &CStr, fill: impl FnOnce(Handle)) -> c_int {
         const FULL_TRY: c_int = 64;
         let library = self.library();
@@ -270,10 +272,10 @@ impl Pool {
         }
     }
 
-    /// Bytes of an object.
+    /// The length of an object in bytes.
     ///
     /// # Errors
-    /// [`Kind::NotFound`] when there is none.
+    /// [`Kind::NotFound`] if the object does not exist.
     pub fn size(&self, object: &str) -> Result<u64> {
         let name = text(object)?;
         let (mut bytes, mut mtime) = (0, 0);
@@ -285,12 +287,12 @@ impl Pool {
         Ok(bytes)
     }
 
-    /// Shows the name of every object of the namespace, in no order, as long as `show` returns
-    /// true. An object that is created or removed meanwhile may be shown or not. Names that are not
-    /// UTF-8 are skipped.
+    /// Calls `show` with the name of every object of the namespace, in no particular order, as long
+    /// as `show` returns true. An object that is created or removed during the call may be listed
+    /// or not. Names that are not UTF-8 are skipped.
     ///
     /// # Errors
-    /// [`Kind::Unanswered`] after the deadline; as reported by the cluster.
+    /// [`Kind::Unanswered`] after the deadline; other errors as the cluster reports them.
     pub fn list(&self, show: &mut dyn FnMut(&str) -> bool) -> Result<()> {
         let library = self.library();
         let mut list = null_mut();
@@ -343,7 +345,7 @@ fn unclean() -> Error {
     Error::new(Kind::Usage, "a Ceph name cannot contain a NUL byte")
 }
 
-/// The error of a call that returned a negative number.
+/// Converts a negative return value of a call to an error.
 pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
     if returned >= 0 {
         return Ok(());

@@ -1,12 +1,13 @@
-//! One setting for several loads at once: the case `stripe`.
+//! Recommends one setting for several loads at once, for the case `stripe`.
 //!
-//! For each load, a value's share of the best value is 1 unless it is shown to be slower; otherwise
-//! the share is its relative speed. A value's score is the geometric mean of its shares. The
-//! baseline, which applies without any setting, stays if its score is at most [`NEGLIGIBLE`] below
-//! the best score; otherwise, of the other values within this margin, the one whose members move
-//! the fewest bytes is taken. The baseline is decided on if it is shown to keep up with every value
-//! in every load; another value is decided on if the baseline is shown to be slower in a load and
-//! the value keeps up in all.
+//! For each load, a value's share is 1 unless the value is shown to be slower than the best value;
+//! otherwise the share is its speed relative to the best value. A value's score is the geometric
+//! mean of its shares. The baseline, which applies without any setting, is kept if its score is at
+//! most [`NEGLIGIBLE`] below the best score. Otherwise the choice is among the other values within
+//! this margin: the one whose members move the fewest bytes. The baseline counts as decided if it
+//! is shown to be as fast as every other value in every load. Another value counts as decided if
+//! the baseline is shown to be slower than it in one load, and it is as fast as the baseline in all
+//! loads.
 
 use super::{
     Advice, NEGLIGIBLE, OPEN, figure_of, is_settled, is_slower, keeps_up, parameter, unrest,
@@ -14,14 +15,14 @@ use super::{
 use crate::questions::{self, ALL_LOADS};
 use crate::result::{self, Counting, Results, Variant};
 
-/// The bytes that members move for each byte of the user.
+/// The bytes that members read and write for each byte that the user reads or writes.
 const MOVED: [&str; 3] = ["members_read_of_each", "members_written_of_each", "log_written_of_each"];
 
 struct Score<'a> {
     value: &'a str,
-    /// The share of the best, over all loads.
+    /// The score: the geometric mean of the value's shares over all loads.
     share: f64,
-    /// Bytes of all members for each of the user, the mean of all loads.
+    /// Bytes that all members move for each byte of the user, as the mean over all loads.
     moved: f64,
 }
 
@@ -69,20 +70,20 @@ pub(super) fn advise(results: &Results) -> Option<Advice> {
     })
 }
 
-/// The variants of a value, load by load.
+/// The variants that have a value, load by load.
 fn of_value<'a>(results: &'a Results, setting: &str, value: &str) -> Vec<&'a Variant> {
     let is_it = |it: &&Variant| parameter(it, setting) == Some(value);
     results.variants.iter().filter(is_it).collect()
 }
 
-/// Whether one value is shown to be better than another: faster in a load, and as good in all.
+/// Whether one value is shown to be better than another: faster in one load, and not slower in any.
 fn is_shown(of: &[&Variant], to: &[&Variant], counting: Counting) -> bool {
     let pairs = || of.iter().zip(to);
     pairs().any(|(of, to)| is_slower(to, of, counting))
         && pairs().all(|(of, to)| keeps_up(of, to, counting))
 }
 
-/// The only parameter in addition to the load.
+/// Returns the only parameter that variants have in addition to the load.
 fn setting(results: &Results) -> Option<&str> {
     match &results.variants.first()?.parameters[..] {
         [load, setting] if load.name == "load" => Some(&setting.name),

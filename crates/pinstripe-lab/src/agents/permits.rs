@@ -1,9 +1,9 @@
 //! The actions that the owner of a machine permits to coordinators: cases in some directories, and
-//! nothing else unless it was named.
+//! on devices and pools only if the owner named them.
 //!
-//! Invariants: every path given to a case is within a directory of the agent, after all links are
-//! resolved; a device or a Ceph pool was named when the agent was started; no other program is run,
-//! no file system is made or mounted.
+//! Invariants: every path given to a case is within a directory of the agent, after all symbolic
+//! links are resolved; a device or a Ceph pool was named when the agent was started; no other
+//! program is run; no file system is created or mounted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::safety::{Consent, examine};
 /// The actions permitted to coordinators.
 #[derive(Debug, Clone, Default)]
 pub struct Permits {
-    /// Whole paths without links.
+    /// Absolute paths without symbolic links.
     dirs: Vec<PathBuf>,
     devices: Vec<PermittedDevice>,
     pools: Vec<String>,
@@ -43,11 +43,11 @@ pub struct Permitted {
 }
 
 impl Permits {
-    /// Cases in these directories, on these devices and in these pools of Ceph.
+    /// Permits cases in these directories, on these devices and in these Ceph pools.
     ///
     /// # Errors
-    /// [`Kind::Usage`] without a directory, and for a path that is not a directory; as the system
-    /// reports.
+    /// [`Kind::Usage`] if no directory is given, or a path is not a directory; other errors as the
+    /// system reports them.
     pub fn new(
         dirs: &[PathBuf],
         devices: Vec<PermittedDevice>,
@@ -69,15 +69,15 @@ impl Permits {
         Ok(Permits { dirs, devices, pools })
     }
 
-    /// The directories, by their whole paths.
+    /// The permitted directories, as absolute paths.
     pub fn dirs(&self) -> &[PathBuf] {
         &self.dirs
     }
 
-    /// The case of an assignment, where it is permitted.
+    /// Returns the case of an assignment, if the assignment is permitted.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if it is not permitted; the errors of the case's options.
+    /// [`Kind::Refused`] if the assignment is not permitted; the errors of the case's options.
     pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
         let case = cases::find(&asked.case)?;
         if case.name == "fs" {
@@ -99,7 +99,7 @@ impl Permits {
         Ok(Permitted { case, values, setting: Setting { dirs, device, seed: asked.seed } })
     }
 
-    /// Options with paths as they are here.
+    /// Returns the options with their paths resolved on this machine.
     fn options(
         &self,
         case: &'static Case,
@@ -131,7 +131,8 @@ impl Permits {
         }
     }
 
-    /// A path within one of the directories, links followed; names without a root are below the first.
+    /// Resolves a path, with its symbolic links, within one of the permitted directories; a
+    /// relative path is below the first directory.
     fn within(&self, path: &str) -> Result<PathBuf> {
         let path = self.dirs[0].join(path);
         let whole = fs::canonicalize(&path);
@@ -145,7 +146,7 @@ impl Permits {
         }
     }
 
-    /// A device that was named, and that may be overwritten now.
+    /// Returns a device that was named when the agent was started and that may be overwritten now.
     fn device(&self, asked: &Path) -> Result<PathBuf> {
         let own = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let found = self.devices.iter().find(|it| own(&it.path) == own(asked));

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// The context of the key that is made of a token: no other program makes the same of it.
+/// The context string for deriving a key from a token; no other program uses this string, so no
+/// other program derives the same key.
 const CONTEXT: &str = "pinstripe lab agent 2026-11-25 key of a token";
 /// A token of fewer bytes can be guessed by a host that has listened to one connection.
 const LEAST_BYTES: usize = 32;
@@ -16,7 +17,7 @@ const MOST_BYTES: u64 = 4096;
 const ADVICE: &str =
     "make one with 'openssl rand -hex 32 > FILE; chmod 600 FILE', the same for all";
 
-/// A key made of a token. It is never shown and never sent.
+/// A key derived from a token. The key is never shown and never sent.
 #[derive(Clone)]
 pub struct Token([u8; 32]);
 
@@ -27,10 +28,10 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// The key of a token: of its bytes without white space around them.
+    /// Derives the key from the bytes of a token, without leading and trailing white space.
     ///
     /// # Errors
-    /// [`Kind::Refused`] for one that is too short, or longer than 4096 bytes.
+    /// [`Kind::Refused`] if the token is too short, or longer than 4096 bytes.
     pub fn of(bytes: &[u8]) -> Result<Token> {
         let bytes = bytes.trim_ascii();
         if bytes.len() < LEAST_BYTES || bytes.len() as u64 > MOST_BYTES {
@@ -47,8 +48,9 @@ impl Token {
     /// Reads a token from a file.
     ///
     /// # Errors
-    /// [`Kind::Refused`] if others may read or write the file, if it belongs to another user, if it
-    /// is not a regular file, or if its token is too short; otherwise as the system reports.
+    /// [`Kind::Refused`] if other users may read or write the file, if it belongs to another user,
+    /// if it is not a regular file, or if its token is too short; other errors as the system
+    /// reports them.
     pub fn read(path: &Path) -> Result<Token> {
         let failed = |error| Error::io("cannot read the token", path, error);
         // Opening a FIFO must not block before its type is checked.

@@ -1,4 +1,5 @@
-//! Rows per second into the catalogue of a backup: by one writer, and by 37 at once.
+//! Measures how many rows per second can be written into the catalogue of a backup: by one writer,
+//! and by 37 at once.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ durable at the end of a run. The variant 'view' creates the SQL view of all snap
     again: AGAIN,
 };
 
-/// Variants are numbers of writers, and the view, which needs rows that a writer wrote.
+/// A variant is a number of writers, or the view; the view needs rows that a writer has written.
 const AGAIN: Again = Again {
     of_variant: |parameter| {
         let Parameter { name, value } = parameter;
@@ -76,9 +77,9 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-/// Rows below which a stream would be nothing.
+/// With fewer rows, some streams would be nearly empty.
 const ROWS_MIN: u64 = STREAMS as u64 * 100;
-/// Bytes of a row on all members and in the view, and some more.
+/// Bytes that a row takes on all members and in the view, rounded up.
 const ROW_BYTES: u64 = 600;
 
 #[derive(Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! The savings of every sort of dedup on a tree: the library's survey of it.
+//! Measures the savings of every sort of dedup on a tree, by a survey of the library.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The name of trees in tables.
+/// The name under which a table lists several trees.
 fn name_of(trees: &[PathBuf]) -> String {
     match trees {
         [tree] => tree.to_string_lossy().into_owned(),
@@ -114,15 +114,15 @@ fn name_of(trees: &[PathBuf]) -> String {
 
 struct Dedup {
     parameters: Vec<Parameter>,
-    /// The trees read at a time: one tree, or several as one.
+    /// The corpora: each is one tree, or several trees read as one.
     corpora: Vec<Vec<PathBuf>>,
     one_file_system: bool,
     limits: Limits,
-    /// Bytes of the files of each corpus, about: some have several names, or holes.
+    /// Approximate bytes of the files of each corpus: some files have several names, or holes.
     expected: Vec<u64>,
 }
 
-/// The name of one sort of dedup in tables, and in the names of its figures.
+/// The methods of dedup, each with the name that it has in tables and in the names of its figures.
 fn methods(survey: &Survey) -> Vec<(String, Count)> {
     let files = [
         ("whole files by name, size and content".to_owned(), survey.by_name),
@@ -140,12 +140,12 @@ fn methods(survey: &Survey) -> Vec<(String, Count)> {
     [files.to_vec(), fixed, defined].concat()
 }
 
-/// The name of a method by the length of its parts.
+/// The name of a method that depends on the length of its pieces.
 fn of_length(what: &str, bytes: u32) -> String {
     format!("{what} {}", format_size(u64::from(bytes)))
 }
 
-/// Share of bytes that need not be kept, in percent.
+/// The share of bytes that dedup saves, in percent.
 fn saved(all: f64, distinct: f64) -> f64 {
     if all > 0.0 { 100.0 * (1.0 - distinct / all) } else { 0.0 }
 }
@@ -262,7 +262,7 @@ fn tables(results: &Results) -> Vec<Table> {
     summary.into_iter().chain(measured.iter().map(|(it, run)| of_tree(it, run))).collect()
 }
 
-/// The trees side by side, by the methods that people ask for first.
+/// A table that compares the trees, with the most commonly requested methods first.
 fn summary(measured: &[(&Variant, &Run)]) -> Table {
     let ways = ["whole files by name, size and content", "whole files by content"];
     let defined = of_length(DEFINED, SURVEY_LENGTHS[SHOWN]);
@@ -289,9 +289,9 @@ fn summary(measured: &[(&Variant, &Run)]) -> Table {
     Table::from_rows("Trees side by side", note, rows)
 }
 
-/// Methods that cut by content.
+/// The beginning of the name of methods that cut by content.
 const DEFINED: &str = "content-defined chunks around";
-/// Which of [`LENGTHS`] the figure of a tree is by.
+/// The index in [`LENGTHS`] of the chunk length for which a tree's main figure is reported.
 const SHOWN: usize = 2;
 
 fn of_tree(variant: &Variant, run: &Run) -> Table {
@@ -321,7 +321,7 @@ fn of_tree(variant: &Variant, run: &Run) -> Table {
     Table::from_rows(&variant.name, note, rows)
 }
 
-/// A survey of nothing, for the names of its parts.
+/// An empty survey, which supplies the names of all methods.
 fn all_methods() -> Survey {
     let none = vec![Count::default(); SURVEY_LENGTHS.len()];
     Survey { fixed: none.clone(), defined: none, ..Survey::default() }

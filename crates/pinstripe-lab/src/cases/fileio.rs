@@ -1,4 +1,4 @@
-//! The six modes of sysbench's fileio, with every parameter in sight.
+//! The six modes of sysbench's fileio, with an option for every parameter.
 
 use pinstripe_base::error::{Error, Kind, Result};
 
@@ -53,7 +53,7 @@ pub(crate) const MODES: CaseOption = CaseOption {
     more: "",
 };
 
-/// Among how many files bytes are shared out.
+/// The number of files over which the bytes are distributed.
 pub const FILES: CaseOption = CaseOption {
     name: "files",
     value: "N",
@@ -90,7 +90,7 @@ pub(crate) const RUN_TIME: CaseOption = CaseOption {
     ..shared::RUN_TIME
 };
 
-/// Reads among the requests of rndrw.
+/// The share of reads among the requests of the mode rndrw.
 pub(crate) const READ_SHARE: CaseOption = CaseOption {
     name: "read-share",
     value: "SHARE",
@@ -159,10 +159,10 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     })?))
 }
 
-/// The shared options of all cases that go over files in these modes.
+/// The options that all cases with these modes share.
 ///
 /// # Errors
-/// [`Kind::Usage`] for what makes no sense together.
+/// [`Kind::Usage`] for options that contradict each other.
 pub(crate) fn layout(
     setting: &Setting,
     values: &Values,
@@ -181,7 +181,8 @@ pub(crate) fn layout(
     Ok(DiskOptions { modes, ..options })
 }
 
-/// A mode by its name; sysbench begins again where it is through.
+/// Returns the mode with this name; as in sysbench, a sequential mode starts again at the beginning
+/// when it reaches the end.
 fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
     use InitialState::{Files, Nothing};
@@ -200,7 +201,7 @@ fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
     Some(Mode { name, about, work: Work::Requests(order, direction), initial, is_once })
 }
 
-/// Every option with its value; what is not set says so.
+/// Every option with its value; an option that is not set has a value that says so.
 fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     let value = |option: &CaseOption| match (option.name, values.text(option.name)) {
         ("sync", _) if is_compat => "end".to_owned(),
@@ -211,7 +212,7 @@ fn parameters(values: &Values, is_compat: bool, bytes: u64) -> Vec<Parameter> {
     OPTIONS.iter().map(|option| Parameter::new(option.name, value(option))).collect()
 }
 
-/// The usual figures of such measurements: requests per second, and their latency.
+/// Returns tables of the usual figures: requests per second, and the latency of requests.
 fn tables(results: &Results) -> Vec<Table> {
     let head = ["mode", "MB/s", "IOPS", "p50", "p99", "requests"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -232,7 +233,7 @@ fn tables(results: &Results) -> Vec<Table> {
     vec![Table::from_rows("Requests", note, rows)]
 }
 
-/// Requests a second, in the same time as the figure's bytes.
+/// Requests per second, over the same time as the value in bytes.
 fn iops(run: &Run) -> Option<f64> {
     let bytes = run.measured.read_bytes + run.measured.written_bytes;
     (bytes > 0).then(|| run.measured.value * 1e6 * run.measured.operations as f64 / bytes as f64)

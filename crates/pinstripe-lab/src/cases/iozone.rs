@@ -1,4 +1,4 @@
-//! The panel of iozone: one file, gone over in every way.
+//! The panel of tests of iozone: one file, read and written in every way.
 
 use pinstripe_base::error::Result;
 
@@ -34,7 +34,7 @@ the sync at the end (iozone -e). Unlike in iozone, every read except reread begi
     again: Again::BY_NAME,
 };
 
-/// The panel, in the order in which it is gone through.
+/// The tests of the panel, in the order in which they are run.
 pub(super) const PANEL: [&str; 12] = [
     "write",
     "rewrite",
@@ -50,7 +50,7 @@ pub(super) const PANEL: [&str; 12] = [
     "mixed",
 ];
 
-/// The option of what to do.
+/// The option that selects the tests.
 pub(super) const TESTS: CaseOption = CaseOption {
     name: "tests",
     value: "NAME,...",
@@ -94,7 +94,7 @@ const OPTIONS: &[CaseOption] = &[
     shared::CROSS_CHECK,
 ];
 
-/// Share of reads in mixed.
+/// The share of reads in the test `mixed`.
 const MIX: f64 = 0.5;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
@@ -113,7 +113,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     })?))
 }
 
-/// The test of a name; with stride, every so-many-th record.
+/// Returns the test with this name; tests with a stride access only every `stride`-th record.
 pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
     use Direction::{Mixed, Read, Write};
     use InitialState::{CachedFiles, Files, Nothing};

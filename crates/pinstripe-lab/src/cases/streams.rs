@@ -1,5 +1,5 @@
-//! Many files written at once: by one thread in turn, and by a thread for each, in every way there
-//! is.
+//! Writes many files at the same time: by one thread in turn, and by one thread for each file, with
+//! every write policy.
 
 use pinstripe_base::error::Result;
 use pinstripe_io::device::Policy;
@@ -136,7 +136,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     Ok(Box::new(DiskPlan::of(layout, variants)))
 }
 
-/// New files, written by one thread in turn, or by a thread for each.
+/// A variant that writes new files, by one thread in turn, or by one thread for each file.
 fn variant(
     layout: &DiskOptions,
     is_one: bool,

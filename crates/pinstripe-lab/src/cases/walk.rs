@@ -1,5 +1,5 @@
-//! The speed of walking a tree, every entry with its statistics: by pinstripe, by nftw(3), by
-//! find(1).
+//! Measures how fast a tree is walked, with the metadata of every entry: by pinstripe, by nftw(3),
+//! and by find(1).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,20 +77,21 @@ const OPTIONS: &[CaseOption] = &[
     },
 ];
 
-/// The program that walks, and its threads.
+/// A program that walks, and its number of threads.
 type WalkProgram = (&'static str, usize);
 
-/// Another walker: its name, its threads, and its walk, which answers how many entries it saw.
+/// Another walker: its name, its number of threads, and its function, which returns the number of
+/// entries that it saw.
 pub type OtherWalker = (&'static str, usize, fn(&Path) -> Result<u64>);
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     beside(setting, values, &[])
 }
 
-/// The case, with other walkers in turn with its own.
+/// Returns the case with other walkers, which are run in turn with its own walker.
 ///
 /// # Errors
-/// [`Kind::Usage`] for options that make no sense.
+/// [`Kind::Usage`] for invalid options.
 pub fn beside(
     setting: &Setting,
     values: &Values,
@@ -130,7 +131,7 @@ pub fn beside(
 
 struct WalkCase {
     parameters: Vec<Parameter>,
-    /// The place where a tree is made; `None` if an existing tree is used.
+    /// The directory in which a tree is created; `None` if an existing tree is used.
     dir: Option<PathBuf>,
     tree: Option<PathBuf>,
     directories: u64,
@@ -240,7 +241,7 @@ impl Plan for WalkCase {
     }
 }
 
-/// Processor time of the programs that were run and have ended.
+/// Processor time of the child processes that have ended.
 fn children_cpu() -> Duration {
     // SAFETY: getrusage fills the struct, for which zeros are a value, and keeps no pointer to it.
     let usage = unsafe {

@@ -1,4 +1,4 @@
-//! Results of fio as results of ours.
+//! Imports results of fio as lab results.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::result::{FORMAT, Measured, Metric, Note, Parameter, Results, Run, VERSION, Variant};
 
-/// Reads what fio printed with `--output-format=json` or `json+`, several times: jobs of one name
-/// are runs of one variant, in the order of the texts.
+/// Reads several outputs of fio with `--output-format=json` or `json+`. Jobs with the same name
+/// become the runs of one variant, in the order of the texts.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] for what is no such thing.
+/// [`Kind::Corrupt`] if a text is not an output of fio.
 pub fn import(texts: &[&str]) -> Result<Results> {
     let mut results = empty();
     for text in texts {
@@ -66,7 +66,7 @@ fn empty() -> Results {
     }
 }
 
-/// Adds each direction in which a job moved something.
+/// Adds a run for each direction in which a job transferred data.
 fn add(results: &mut Results, job: &Value, global: &Value, at_s: f64) {
     let name = job["jobname"].as_str().unwrap_or("job");
     // fio's own sum over clients.
@@ -142,7 +142,8 @@ fn run(job: &Value, direction: &str, side: &Value) -> Run {
     }
 }
 
-/// Times by buckets (json+), or by percentiles, between which nothing is known.
+/// Reads the times from buckets (json+), or from percentiles, between which the distribution is
+/// unknown.
 pub(super) fn histogram(side: &Value, operations: u64) -> Option<Histogram> {
     let times = ["clat_ns", "lat_ns"].iter().map(|name| &side[*name]);
     let times = times.into_iter().find(|it| it["N"].as_u64().is_some_and(|count| count > 0))?;

@@ -4,10 +4,10 @@
 use pinstripe_base::error::{Error, Kind, Result};
 use serde_json::Value;
 
-/// The first document in a text.
+/// Returns the first JSON document in a text.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] with the line when there is none or it is cut off.
+/// [`Kind::Corrupt`], with the line, if the text has no document or its document is cut off.
 pub fn document(text: &str) -> Result<Value> {
     let lines: Vec<&str> = text.lines().collect();
     let first = lines.iter().position(|line| line.trim() == "{").or_else(|| {
@@ -32,7 +32,7 @@ pub fn document(text: &str) -> Result<Value> {
     }
 }
 
-/// Whether a line can be one of fio's JSON, which has a name or a bracket at the beginning of each.
+/// Whether a line can belong to fio's JSON, in which every line begins with a name or a bracket.
 fn is_json(line: &str) -> bool {
     let line = line.trim();
     match line.chars().next() {

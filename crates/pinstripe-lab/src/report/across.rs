@@ -1,7 +1,7 @@
-//! Several results side by side: each is compared with the first one before it is shown by itself.
+//! Shows several results: each is compared with the first one, then shown separately.
 //!
-//! Two executions are two samples, however many runs they have: a comparison of them is an
-//! estimate, and never a verdict. `lab compare` judges several executions of each.
+//! Two executions are two samples, however many runs they have, so their comparison is an estimate
+//! and never a verdict. `lab compare` judges several executions of each side.
 
 use maud::{Markup, html};
 
@@ -13,21 +13,21 @@ use super::verdict::{Status, doubt, listed, times};
 use crate::result::{Compared, Comparison, Counting, Entry, Results, Variant, compare};
 use crate::show::{finding_text, marked, shown_runs, why_estimate};
 
-/// Rows and columns of the table, and rows of it that paper has room for.
+/// The most rows and columns of the table, and the most rows that are printed.
 const MOST_ROWS: usize = 100;
 const MOST_COLUMNS: usize = 5;
 const PAPER_ROWS: usize = 28;
 /// The most further differences that are listed.
 const MOST_DIFFERENCES: usize = 12;
 
-/// One against the first.
+/// One result compared with the first one.
 struct Against<'a> {
     name: String,
     results: &'a Results,
     found: Comparison,
 }
 
-/// The name of one of several: `A`, `B`.
+/// The letter of one of several results: `A`, `B`.
 pub(super) fn letter(at: usize) -> String {
     match u8::try_from(at).ok().filter(|at| *at < 26) {
         Some(at) => char::from(b'A' + at).to_string(),
@@ -35,7 +35,7 @@ pub(super) fn letter(at: usize) -> String {
     }
 }
 
-/// Verdicts, other differences, and a table of everything that two or more results measured.
+/// Shows verdicts, other differences, and a table of everything that two or more results measured.
 pub(super) fn show(all: &[Results], history: &[Entry]) -> Markup {
     let Some((first, others)) = all.split_first() else { return html! {} };
     let others: Vec<Against> = others
@@ -123,7 +123,7 @@ fn differences(other: &Against) -> Markup {
     }
 }
 
-/// A row for each variant of the first that another one has.
+/// A table with a row for each variant of the first result that another result has.
 fn table(first: &Results, others: &[&Against]) -> Markup {
     let is_shared = |it: &&Variant| {
         others

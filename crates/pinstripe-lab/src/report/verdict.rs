@@ -1,4 +1,5 @@
-//! The answer first: a sentence for each group of variants, with its doubt and a light.
+//! The answer, at the top of the page: a sentence for each group of variants, with its uncertainty
+//! and a status light.
 
 use maud::{Markup, html};
 
@@ -8,24 +9,24 @@ use super::panel::{self, Member, Panel, level, number, range};
 use crate::result::{Compared, Results, Run};
 use crate::show::{basis_text, disturbances, mood_text};
 
-/// More sentences than these are shown smaller.
+/// If there are more sentences than this, they are shown smaller.
 const MANY: usize = 4;
-/// Sentences that paper has room for.
+/// The most sentences that are printed.
 const PAPER_SENTENCES: usize = 12;
 
 /// The certainty of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
-    /// It is: the interval is clear of 1.
+    /// The difference is shown: the interval of the ratio does not contain 1.
     Green,
-    /// The interval touches 1, or the figure is misleading.
+    /// The interval of the ratio contains 1, or the figure is misleading.
     Amber,
-    /// Nothing that counts was measured, or too little.
+    /// No runs that count were made, or too few.
     Grey,
 }
 
 impl Status {
-    /// A shape of its own for each, so that colour is not needed.
+    /// Draws the light; each status has its own shape, so that the colour is not needed.
     pub(super) fn show(self) -> Markup {
         let (class, shape, word) = match self {
             Status::Green => ("green", "●", "clear"),
@@ -42,11 +43,11 @@ pub(super) struct Sentence {
     /// The group that it is about; `None` if there is only one group.
     pub(super) about: Option<String>,
     pub(super) text: Markup,
-    /// The place of its bars in the page.
+    /// The anchor of the group's bars in the page.
     pub(super) anchor: Option<String>,
 }
 
-/// The sentences of some results.
+/// The sentences about one result.
 pub(super) fn sentences(results: &Results, panels: &[Panel]) -> Vec<Sentence> {
     let compared = panels.iter().filter(|it| it.is_compared);
     let mut all: Vec<Sentence> = compared
@@ -101,7 +102,8 @@ pub(super) fn show(results: &Results, panels: &[Panel]) -> Markup {
     }
 }
 
-/// If no run counts, the sentence says only that, with the disturbance of most of them.
+/// The sentence for a result without runs that count: it says only that, and names the most
+/// frequent disturbance.
 fn of_nothing(results: &Results) -> Sentence {
     let all: usize = results.variants.iter().map(|it| it.runs.len()).sum();
     let most = disturbances(results).into_iter().max_by_key(|(_, count)| *count);
@@ -114,7 +116,7 @@ fn of_nothing(results: &Results) -> Sentence {
     Sentence { status: Status::Grey, about: None, text, anchor: None }
 }
 
-/// The degree to which the runs can be trusted at all.
+/// How far the runs can be trusted.
 fn basis(results: &Results) -> String {
     let runs = || results.variants.iter().flat_map(|it| &it.runs);
     let (all, valid) = (runs().count(), runs().filter(|run| run.is_valid()).count());
@@ -150,9 +152,11 @@ fn basis(results: &Results) -> String {
     parts.join(" ")
 }
 
-/// `812 MB/s (95 % interval 790–830, n = 8)`; of few runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
+/// The sentence on one variant, for example `812 MB/s (95 % interval 790–830, n = 8)`; with few
+/// runs `812 MB/s (min to max of 4, 88 %, 790–830, n = 4)`.
 fn of_one(member: &Member) -> Sentence {
-    /// An interval narrower than this, either way, is clear: as narrow as the lab tries to get.
+    /// An interval narrower than this on either side counts as clear; the lab tries to reach this
+    /// width.
     const NARROW: f64 = 0.05;
     let unit = &member.variant.metric.unit;
     let count = member.variant.values().len();
@@ -273,7 +277,7 @@ pub(super) fn as_good() -> String {
     format!("{:.0} %", AS_GOOD * 100.0)
 }
 
-/// `95 % interval`; of few runs `min to max, 88 %,`.
+/// The name of an interval: `95 % interval`, or with few runs `min to max, 88 %,`.
 fn interval_name(interval: &Interval, count: usize) -> String {
     match interval.is_full() {
         true => format!("{} interval", level()),
@@ -281,8 +285,8 @@ fn interval_name(interval: &Interval, count: usize) -> String {
     }
 }
 
-/// A word followed by names, or an empty text without names; many names are replaced by their
-/// number.
+/// A word followed by names; an empty text if there are no names. If there are many names, their
+/// number is shown instead.
 pub(super) fn listed(
     word: &str,
     all: &[&Compared],
@@ -311,14 +315,15 @@ pub(super) fn times(compared: &Compared) -> String {
     compared.verdict.speed.map_or("?".to_owned(), |speed| format!("{speed:.2}×"))
 }
 
-/// `(95 % interval 1.22–1.40, 9 rounds)`.
+/// The uncertainty of a comparison, for example `(95 % interval 1.22–1.40, 9 rounds)`.
 pub(super) fn doubt(compared: &Compared) -> String {
     let level = |it: Interval| format!("{} interval {}, ", it.level_text(), range(it));
     let interval = compared.verdict.interval.map(level);
     format!("({}{})", interval.unwrap_or_default(), basis_text(&compared.verdict))
 }
 
-/// The same with the ratio itself: where none is faster, it did not come before.
+/// The uncertainty with the ratio itself, for a comparison in which neither variant is faster,
+/// because the sentence has not shown the ratio before.
 fn doubt_of_none(compared: &Compared) -> String {
     format!("{} {}", times(compared), doubt(compared))
 }

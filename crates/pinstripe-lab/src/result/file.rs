@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{FORMAT, Results, VERSION, page};
 
-/// Saves results under a name, in place of what exists; durable on return.
+/// Saves results in a file, which replaces an existing file; the file is durable on return.
 ///
 /// # Errors
-/// As reported by the system; what was there stays then.
+/// Returns errors as the system reports them; an existing file is then unchanged.
 pub fn save(results: &Results, path: &Path) -> Result<()> {
     let mut text = serde_json::to_vec(results)
         .map_err(|error| Error::new(Kind::Io, format!("cannot write results as JSON: {error}")))?;
@@ -21,10 +21,11 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
     put(&text, path)
 }
 
-/// Puts the text of results or of a page in a file, in place of what exists; durable on return.
+/// Writes the text of results or of a page to a file, which replaces an existing file; the file is
+/// durable on return.
 ///
 /// # Errors
-/// As reported by the system; what was there stays then.
+/// Returns errors as the system reports them; an existing file is then unchanged.
 pub fn put(text: &[u8], path: &Path) -> Result<()> {
     let name = path
         .file_name()
@@ -46,10 +47,10 @@ pub fn put(text: &[u8], path: &Path) -> Result<()> {
     })
 }
 
-/// Reads saved results, from their file or from a page that holds those of one case.
+/// Reads saved results from their file, or from a page that contains the results of one case.
 ///
 /// # Errors
-/// The errors of [`load_all`]; [`Kind::Usage`] for a page that holds several.
+/// The errors of [`load_all`]; [`Kind::Usage`] for a page that contains several results.
 pub fn load(path: &Path) -> Result<Results> {
     let mut all = load_all(path)?;
     match (all.pop(), all.len()) {
@@ -61,7 +62,7 @@ pub fn load(path: &Path) -> Result<Results> {
     }
 }
 
-/// Reads saved results: one from their file, one or several from a page.
+/// Reads saved results: one result from its file, or one or several from a page.
 ///
 /// # Errors
 /// [`Kind::Unsupported`] for results of a newer version; [`Kind::Corrupt`] if the file is damaged

@@ -1,7 +1,7 @@
-//! Results inside a page: JSON in a script element that no browser runs, so that a page can be read
-//! back.
+//! Results inside a page: JSON in a script element that browsers do not run, so that the page can
+//! be read back.
 //!
-//! Invariant: within the element there is no `<`, so that nothing in it can end it.
+//! Invariant: the element contains no `<`, so nothing in it can end the element.
 
 use std::io::{self, Write};
 
@@ -12,16 +12,17 @@ use super::{Results, Run, Sample, file};
 const BEGIN: &str = "<script type=\"application/json\" class=\"pinstripe-lab-results\">";
 const END: &str = "</script>";
 
-/// The parts left out of results so that they fit into a page.
+/// How much was left out of results so that they fit into a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thinned {
     /// Nothing.
     Whole,
-    /// Single samples and histogram buckets: the course of a run is shown in coarser steps.
+    /// Single samples and histogram buckets are left out: the course of a run is shown in coarser
+    /// steps.
     Coarse,
-    /// All samples, and buckets of histograms.
+    /// All samples and some buckets of histograms are left out.
     NoSamples,
-    /// All samples and histograms.
+    /// All samples and all histograms are left out.
     NoLatency,
     /// All.
     Nothing,
@@ -51,8 +52,8 @@ impl Thinned {
     }
 }
 
-/// Results as elements of a page that together take `room` bytes at most, with as much left out as
-/// that needs.
+/// Encodes results as elements of a page that together take at most `room` bytes; as much as
+/// necessary is left out.
 pub(crate) fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     let tries: [(Thinned, usize, u32); 8] = [
         (Thinned::Whole, usize::MAX, u32::MAX),
@@ -78,7 +79,7 @@ pub(crate) fn embed(all: &[Results], room: usize) -> (String, Thinned) {
     (String::new(), Thinned::Nothing)
 }
 
-/// Results as an element of at most `room` bytes; `None` if they are longer.
+/// Encodes results as an element of at most `room` bytes; `None` if it would be longer.
 fn element(results: &Results, room: usize) -> Option<String> {
     // Results that are much too long are not written to their end.
     let mut bytes = Bounded { bytes: Vec::new(), room };
@@ -93,7 +94,7 @@ fn element(results: &Results, room: usize) -> Option<String> {
     (element.len() <= room).then_some(element)
 }
 
-/// Bytes that are refused beyond `room`.
+/// A buffer that refuses bytes beyond `room`.
 struct Bounded {
     bytes: Vec<u8>,
     room: usize,
@@ -139,22 +140,23 @@ fn thin_run(run: &mut Run, samples: usize, buckets: u32) {
     parts.for_each(|part| thin_run(part, samples, buckets));
 }
 
-/// Three decimals are as many as a sample has worth keeping.
+/// Rounds the values of a sample to three decimals; more digits carry no information.
 fn round(sample: &mut Sample) {
     let Sample { at_s, mb_per_s, cpu_pressure, io_pressure, memory_pressure, .. } = sample;
     let pressures = [cpu_pressure, io_pressure, memory_pressure].into_iter().flatten();
     [at_s, mb_per_s].into_iter().chain(pressures).for_each(|it| *it = (*it * 1e3).round() / 1e3);
 }
 
-/// Whether a file is a page.
+/// Whether a file is a page with results.
 pub(super) fn is_page(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().starts_with(b"<")
 }
 
-/// All results that a page holds.
+/// Reads all results that a page contains.
 ///
 /// # Errors
-/// [`Kind::Corrupt`] where it holds none, or is cut off; otherwise those of one that is damaged.
+/// [`Kind::Corrupt`] if the page contains no results, or is cut off; otherwise the errors of
+/// damaged results.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
     let text = String::from_utf8_lossy(bytes);
     let elements = text.split(BEGIN).skip(1).map(|rest| {

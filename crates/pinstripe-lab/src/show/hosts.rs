@@ -1,4 +1,4 @@
-//! What each of several machines found that measured together, and how together that was.
+//! Shows what each of several machines measured, and how well their runs coincided.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::display::{duration, figure};
 use crate::result::{ClockDifference, Host, Part, Results, Variant};
 use crate::table::{Align, Cell, Table};
 
-/// The share of the time of the last machine in which the first one has to have been running, for
-/// the sum of rates to be what all gave.
+/// The smallest share of the last machine's time in which the first machine was also running; below
+/// it, the sum of rates was not reached all the time.
 const TOGETHER: f64 = 0.9;
 
-/// The machines, and the results of each for each variant; empty if one machine measured by itself.
+/// Tables of the machines, and of the results of each machine for each variant; empty if one
+/// machine measured by itself.
 pub(crate) fn host_tables(results: &Results) -> Vec<Table> {
     match results.hosts.is_empty() {
         true => Vec::new(),
@@ -105,7 +106,8 @@ fn row(variant: &Variant, host: &Host, own: &Variant) -> [Cell; 10] {
     ]
 }
 
-/// `a:7411 (vm1): its clock is +12 us off ours, within 80 us (round trip 160 us, 16 exchanges)`.
+/// Describes a host's clock, for example `a:7411 (vm1): its clock is +12 us off ours, within 80 us
+/// (round trip 160 us, 16 exchanges)`.
 pub fn clock_line(host: &Host) -> String {
     let Host { address, name, .. } = host;
     match &host.clock {
@@ -120,7 +122,8 @@ pub fn clock_line(host: &Host) -> String {
     }
 }
 
-/// A line for each host that was lost, and for each variant in which not all were running together.
+/// A line for each host that was lost, and for each variant in which the machines were not all
+/// running at the same time.
 pub(super) fn host_lines(results: &Results) -> Vec<String> {
     let lost = results.lost_hosts().map(|(host, why)| {
         format!(
@@ -132,7 +135,8 @@ pub(super) fn host_lines(results: &Results) -> Vec<String> {
     lost.chain(apart).collect()
 }
 
-/// `rndrd: hosts were done after 3.10 to 9.00 s: ...`, where the sum of rates held for a part of the time.
+/// A line such as `rndrd: hosts were done after 3.10 to 9.00 s: ...`, if the sum of rates was
+/// reached only for a part of the time.
 fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
     let counting = shown_runs(variant);
     let median = |name: &str| {
@@ -159,7 +163,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// `+12 us`, `-1.50 s`.
+/// Formats a difference with its sign: `+12 us`, `-1.50 s`.
 fn signed(offset_s: f64) -> String {
     let sign = if offset_s < 0.0 { "-" } else { "+" };
     format!("{sign}{}", duration(seconds(offset_s.abs())))

@@ -1,8 +1,8 @@
-//! The `key=value` parts of an input as a user writes it.
+//! Parses the `key=value` options in the text of an input.
 
 use pinstripe_base::error::{Error, Kind, Result};
 
-/// `key=value` parts behind a place, each of a known key.
+/// Parses the `key=value` options after an input's place; an unknown key is an error.
 pub(super) fn pairs<'a>(
     whole: &str,
     text: &'a str,
@@ -23,7 +23,7 @@ pub(super) fn pairs<'a>(
     Ok(pairs)
 }
 
-/// A whole number within bounds.
+/// Parses a whole number within bounds.
 pub(super) fn number(key: &str, value: &str, least: u64, most: u64) -> Result<u64> {
     let found = value.parse().ok().filter(|it| (least..=most).contains(it));
     found.ok_or_else(|| {

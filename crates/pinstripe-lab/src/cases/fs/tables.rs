@@ -1,4 +1,5 @@
-//! File systems by modes, with their differences; and the time until one can be used.
+//! Tables of file systems by mode, with their differences, and of the time until a file system can
+//! be used.
 
 use pinstripe_stats::median;
 
@@ -17,7 +18,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     vec![by_modes(results), costs(results)]
 }
 
-/// The rate of a variant in MB/s.
+/// The rate of a file system in a mode, in MB/s.
 fn value(results: &Results, name: &str, mode: &str) -> Option<grid::Figure> {
     let is_it = |it: &&Variant| {
         grid::parameter(it, FILE_SYSTEM) == name && grid::parameter(it, "mode") == mode
@@ -51,8 +52,8 @@ fn by_modes(results: &Results) -> Table {
     table
 }
 
-/// The median of a figure over all valid runs on a file system, in any mode; over all runs if none
-/// is valid.
+/// The median of a figure over all valid runs on a file system, in any mode; if no run is valid,
+/// over all runs.
 fn over_all(results: &Results, name: &str, key: &str) -> Option<grid::Figure> {
     let of = results.variants.iter().filter(|it| grid::parameter(it, FILE_SYSTEM) == name);
     let runs: Vec<&Run> = of.flat_map(|it| &it.runs).collect();

@@ -1,4 +1,5 @@
-//! The strengths of a disk, and recommended settings, in five minutes and without an option.
+//! Measures the strengths of a disk, and recommends settings, in five minutes and without any
+//! option.
 
 mod alone;
 mod probes;
@@ -35,7 +36,7 @@ of 'pinstripe split', or else the first variant.\n\n\
     again: AGAIN,
 };
 
-/// One question alone is one of `fileio`.
+/// A single question is repeated by the case `fileio`.
 const AGAIN: Again = Again {
     elsewhere: Some(Elsewhere { case: &fileio::CASE, options: alone::alone }),
     ..Again::BY_NAME
@@ -53,7 +54,7 @@ const OPTIONS: &[CaseOption] = &[
     CaseOption { default: Some("0.3"), ..shared::RUN_TIME },
 ];
 
-/// The largest request of all; the file is a multiple of it.
+/// The size of the largest request; the file size is a multiple of it.
 const ALIGN_BYTES: u64 = 4 << 20;
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {

@@ -1,6 +1,7 @@
-//! The questions of `quick` to a disk: each a group of variants that differ in one setting. What a
-//! verb does by itself is the baseline of the others ([`questions`](crate::questions)), or else the
-//! first; cheaper ones come before more expensive ones.
+//! The questions that `quick` asks about a disk; each question is a group of variants that differ
+//! in one setting. The baseline of a group is the default of the verb
+//! ([`questions`](crate::questions)), or else the first variant; cheaper variants come before more
+//! expensive ones.
 
 use pinstripe_io::device::Policy;
 
@@ -36,12 +37,12 @@ enum ProbeSetting {
 }
 
 impl Probe {
-    /// Whether it creates a new file.
+    /// Whether the probe creates a new file.
     pub(crate) fn makes_a_file(&self) -> bool {
         self.order == Order::Sequential && self.direction == Direction::Write
     }
 
-    /// The job of a run.
+    /// The job of one run of the probe.
     pub fn job(&self, seed: u64, file_bytes: u64, time: std::time::Duration) -> Job {
         let Probe { order, direction, block_bytes, depth, syncing, .. } = *self;
         let is_once = order == Order::Sequential;
@@ -56,7 +57,7 @@ impl Probe {
         }
     }
 
-    /// The variant that the question is.
+    /// The variant that measures this probe.
     pub fn spec(&self) -> VariantSpec {
         let (option, value) = match self.setting {
             ProbeSetting::Policy => ("policy", self.policy.to_string()),

@@ -1,5 +1,5 @@
-//! The number of streams that can be recorded at a rate and with a ring while another writer is
-//! busy.
+//! Measures how many streams can be recorded at a given rate and with a given ring while another
+//! writer is busy.
 
 mod figures;
 mod options;
@@ -116,22 +116,22 @@ struct RecordProbe {
     ways: Vec<Way>,
     notes: Vec<String>,
     streams: u64,
-    /// Search for the greatest number of streams, up to this number.
+    /// The upper limit of a search for the greatest number of streams; `None` if no search is made.
     find_most: Option<u64>,
-    /// Whether room is reserved before.
+    /// Whether space is reserved before the recording.
     is_reserved: bool,
     seed: u64,
     recording: Recording,
     targets: Vec<Target>,
-    /// The recording of the last run, by stream.
+    /// The recording of the last run: its chunks, by stream.
     chunks: Vec<u64>,
-    /// The same of the recorder.
+    /// The recording of the last run, if the recorder's own engine made it.
     take: Option<EngineTake>,
     storm: Option<Target>,
 }
 
 impl RecordProbe {
-    /// The final length of a stream, at most.
+    /// The most bytes that a stream can reach.
     fn bytes_of_each(&self) -> u64 {
         let bytes = (self.recording.time.as_secs_f64() + 1.0) * self.recording.rate as f64;
         bytes as u64 + self.recording.chunk_bytes as u64
@@ -163,7 +163,7 @@ impl RecordProbe {
         self.settle_storm()
     }
 
-    /// The storm before has ended when it is on the disk.
+    /// Waits until the writes of the previous storm are on the disk.
     fn settle_storm(&self) -> Result<()> {
         self.storm.iter().try_for_each(|it| it.sync(false).map(drop))
     }

@@ -15,7 +15,7 @@ pub fn tables(results: &Results) -> Vec<Table> {
     tables
 }
 
-/// Policy and concurrent load: the first columns of all tables.
+/// Returns the policy and the concurrent load: the first columns of all tables.
 fn way(variant: &Variant) -> Vec<String> {
     let class = grid::parameter(variant, "io-class");
     let policy = grid::parameter(variant, "policy");

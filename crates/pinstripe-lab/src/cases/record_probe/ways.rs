@@ -1,4 +1,4 @@
-//! The variants: how streams are written, during which load, and with which priority.
+//! The variants: how the streams are written, during which load, and with which priority.
 
 use pinstripe_base::error::Result;
 
@@ -24,7 +24,7 @@ impl Way {
         }
     }
 
-    /// How the recorder writes, where it is the one that does.
+    /// How the recorder writes, if the recorder is what writes in this variant.
     pub(crate) fn of_recorder(self) -> Option<WritePolicy> {
         match self.policy {
             "recorder" => Some(WritePolicy::Buffered),
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// Every combination that is permitted here, and remarks on those that are not.
+/// Returns every combination that is permitted on this machine, and remarks on those that are not.
 pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     let known = |name: &str, all: &'static [&'static str]| -> Vec<&'static str> {
         let of = |word: &&str| all.iter().find(|it| *it == word).copied();

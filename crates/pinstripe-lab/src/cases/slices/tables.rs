@@ -5,7 +5,8 @@ use crate::cases::grid;
 use crate::result::{Results, Variant};
 use crate::table::Table;
 
-/// The panel of each size, and whether they share a spindle.
+/// Returns a table of the panel for each size, and a table that shows whether the areas share a
+/// spindle.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
     let mut sizes = grid::different(results, SIZE);
     // The spindle variant and older results have no size parameter.

@@ -1,4 +1,4 @@
-//! One huge source over many outputs, by codec and way of writing; all outputs read again
+//! Splits one huge source over many outputs, by codec and way of writing; all outputs are read back
 //! afterwards.
 
 mod sample;
@@ -153,7 +153,8 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     }))
 }
 
-/// A codec by its name; the list of names that an error gives has the choice by content as well.
+/// Returns the codec with this name; if the name is unknown, the error lists the choice by content
+/// as well.
 fn fixed(name: &str) -> Result<Codec> {
     name.parse().map_err(|error: Error| match error.advice_text() {
         Some(names) if names.ends_with(Codec::NAMES) => {
@@ -175,9 +176,11 @@ struct Split {
     folders: Vec<Folder>,
     ways: Vec<SplitVariant>,
     source: SplitSource,
-    /// The origin of the source before the first run, if it is not made up.
+    /// Where the bytes of the source are taken from before the first run; `None` if they are
+    /// generated.
     sample: Option<PathBuf>,
-    /// Codecs are judged by each other, since there is one number of outputs.
+    /// Whether codecs are compared with each other, which is so if there is only one number of
+    /// outputs.
     is_by_codec: bool,
     bytes: u64,
     workers: usize,

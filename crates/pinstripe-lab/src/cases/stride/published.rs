@@ -1,16 +1,17 @@
-//! Figures next to those that were published for a cluster.
+//! Compares the figures with those that were published for a cluster.
 
 use crate::cases::grid;
 use crate::result::Results;
 use crate::table::Table;
 
-/// MB/s by records advised, of 24 servers with a disk each, records of 4 MiB, stride 17 ("Read ahead
-/// affect Ceph read performance much", ceph-devel, July 2013).
+/// MB/s by number of records advised. The cluster had 24 servers with one disk each; records of 4
+/// MiB were read with stride 17 ("Read ahead affect Ceph read performance much", ceph-devel, July
+/// 2013).
 const PUBLISHED: [(&str, f64); 6] =
     [("0", 42.8), ("1", 100.7), ("4", 217.0), ("16", 498.0), ("64", 854.0), ("128", 950.0)];
 
-/// Records ahead, MB/s, and the ratio to the first row, next to the published figures for one
-/// client; one table for each number of clients. Results without that number have one table.
+/// For each number of clients, a table with records ahead, MB/s, the ratio to the first row, and
+/// the published figures for one client. Results without a number of clients have one table.
 pub(super) fn tables(results: &Results) -> Vec<Table> {
     grid::different(results, "clients").into_iter().map(|it| table(results, it)).collect()
 }

@@ -1,5 +1,6 @@
-//! The granule of an array: short writes want a short one, long writes do not mind, and `auto` is
-//! to be as good as the best of each. The same loads say what any other knob does.
+//! Measures the granule of an array: short writes are faster with a short granule, long writes do
+//! not depend on it, and `auto` should be as good as the best granule for each load. The same loads
+//! can also measure any other setting of an array.
 
 mod knob;
 mod options;
@@ -64,7 +65,7 @@ const AGAIN: Again = Again {
     ..Again::BY_NAME
 };
 
-/// The largest number of requests in flight: each has a thread.
+/// The most requests in flight; each request has its own thread.
 const AT_ONCE_MAX: u64 = 1024;
 
 /// The parameter that distinguishes granules.
@@ -127,7 +128,7 @@ struct Stripe {
     /// None are memory.
     dirs: Vec<PathBuf>,
     folders: Vec<Folder>,
-    /// Load and value, by their numbers, of each variant.
+    /// The load and the value of each variant, by their numbers.
     ways: Vec<(usize, usize)>,
     /// The knob that the values belong to.
     knob: String,
@@ -139,14 +140,16 @@ struct Stripe {
     at_once: usize,
     policy: Policy,
     seed: u64,
-    /// The file system of a member takes nothing past the page cache.
+    /// Whether the file system of a member refuses direct I/O.
     is_refused: bool,
-    /// One for each value that is not turned, or one for all.
+    /// The arrays: one for each value that cannot be changed on a running array, or one for all
+    /// values.
     volumes: Vec<Volume>,
 }
 
 impl Stripe {
-    /// The arrays, by the number of the value for which each is made first.
+    /// The numbers of the arrays; each number is that of the first value for which the array is
+    /// created.
     fn arrays(&self) -> std::ops::Range<usize> {
         let is_shared = self.turns.iter().all(KnobValue::is_turned);
         0..if is_shared { 1 } else { self.turns.len() }
@@ -181,7 +184,7 @@ impl Stripe {
         devices
     }
 
-    /// The array of a value.
+    /// The array on which a value is measured.
     fn volume(&self, turn: usize) -> &Volume {
         let at = turn.min(self.volumes.len().saturating_sub(1));
         self.volumes.get(at).expect("the array was started before the first run")
