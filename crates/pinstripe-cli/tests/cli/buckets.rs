@@ -416,7 +416,7 @@ fn what_it_costs_is_said_by_the_prices_of_the_config_file() {
     assert_eq!(dry["price_currency"], "EUR");
     let backup = cloud.run(&format!("backup src {at}"));
     assert!(backup.err.contains("price of these requests: "), "{}", backup.err);
-    assert!(backup.err.contains(" EUR; the config file has no prices of http"), "{}", backup.err);
+    assert!(backup.err.contains(" EUR; the config file has no prices for http"), "{}", backup.err);
     std::fs::write(cloud.stand.path("src/hello"), "hello again\n").unwrap();
     let made = summary(&cloud.done(&format!("backup src {at} --json")));
     let price = made["request_price"].as_f64().unwrap();

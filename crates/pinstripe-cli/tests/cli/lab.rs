@@ -302,7 +302,7 @@ fn a_device_is_touched_only_with_its_serial_number() {
     assert!(refused.code == 14 && refused.err.contains("serial number"), "{}", refused.err);
     assert!(wrong.code == 14 && wrong.err.contains("another serial"), "{}", wrong.err);
     assert!(dry.code == 0 && dry.out.contains("would overwrite the first"), "{}", dry.err);
-    assert!(dry.out.contains("would ask for the serial number of "), "{}", dry.out);
+    assert!(dry.out.contains("the run would ask for the serial number of "), "{}", dry.out);
     assert!(dry_wrong.code == 14 && dry_wrong.err.contains("another serial"), "{}", dry_wrong.err);
     assert!(dry_long.code == 2 && dry_long.err.contains("is shorter"), "{}", dry_long.err);
     assert!(untouched);

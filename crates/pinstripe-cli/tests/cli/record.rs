@@ -116,7 +116,7 @@ fn what_makes_no_sense_is_refused_with_its_reason() {
         ("record t --to . --ring 64K pcm:.,rate=48000,channels=1,format=s16", 2, "is a directory"),
         ("record t --to . --ring 64K raw:- pcm:-,rate=8,channels=1,format=u8", 2, "two inputs"),
         ("record t --to . --ring 64K test:rate=8000,rate=9000", 2, "twice"),
-        ("record ctl status nowhere", 11, "nothing is being recorded"),
+        ("record ctl status nowhere", 11, "no take is being recorded"),
         ("recover .", 11, "there is no take"),
     ] {
         let ran = stand.run(line);

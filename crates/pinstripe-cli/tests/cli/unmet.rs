@@ -84,7 +84,11 @@ fn a_remote_place_of_another_program_is_no_directory() {
     let stand = Stand::new();
     for place in ["rclone:remote", "sftp:host:x", "user@host:backup", "s3:bucket/x", "b2:b:x"] {
         let ran = stand.run(&format!("init --encryption none --member {place}"));
-        assert_ends(&ran, 2, "this looks like a remote place of another program");
+        assert_ends(
+            &ran,
+            2,
+            "this looks like a remote location in the notation of another program",
+        );
         assert!(!stand.path(place).exists());
     }
     let meant = stand.run("init --encryption none --member ./odd:name -q");
@@ -146,7 +150,7 @@ fn a_path_that_is_gone_has_its_name_and_host() {
 #[test]
 fn limits_of_nothing_are_refused_and_a_quiet_forget_is_quiet() {
     let stand = backed_up();
-    assert_ends(&stand.run("scrub --limit 0"), 2, "at least 1K bytes per second");
+    assert_ends(&stand.run("scrub --limit 0"), 2, "the rate must be at least 1K bytes per second");
     let forget = stand.run("forget --keep-last 5 -q");
     assert_eq!((forget.code, &*forget.out, &*forget.err), (0, "", ""));
     assert!(stand.run("forget --keep-last 5 -q --dry-run").out.contains("keep"));

@@ -57,7 +57,7 @@ impl OverdubArgs {
         if to == "pcm:-" {
             return Err(Error::new(
                 Kind::Usage,
-                "standard output has the messages of the recorder",
+                "standard output is used for the messages of the recorder",
             )
             .advice("play to a FIFO: --play-to pcm:FIFO"));
         }

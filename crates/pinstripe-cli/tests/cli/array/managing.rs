@@ -79,7 +79,7 @@ fn words_of_mdadm_mean_members() {
     let stand = with_pool(16 << 20);
     let served = Served::by_nbd(&stand);
     let said = good(&stand, "array manage pool --fail detached");
-    assert!(said.contains("no member matches") && said.contains("[UUU]"), "{said}");
+    assert!(said.contains("no member of the array matches") && said.contains("[UUU]"), "{said}");
     fs::remove_file(stand.path("b")).unwrap();
     let said =
         good(&stand, "array manage pool --verbose --fail detached --remove detached --add d");

@@ -108,7 +108,7 @@ fn a_scrub_that_somebody_else_cancels_ends_with_an_error() {
         let cancelled = scrub.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&cancelled.stderr).into_owned();
         assert_eq!(cancelled.status.code(), Some(1), "{said}");
-        assert!(said.contains("was cancelled after"), "{said}");
+        assert!(said.contains("was cancelled when"), "{said}");
     }
     // Beside a rebuild it is kept, also over a stop.
     good(&stand, "array manage pool --fail b --remove b --add e --size 16M --no-wait");

@@ -42,7 +42,7 @@ fn assert_incomplete(stand: &Stand, outputs: usize) {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let told = ran.events_of("output");
     assert!(told.len() == outputs && told.iter().all(|it| it["complete"] == false));
-    assert!(stand.run("inspect o0").out.contains("no: it was interrupted"));
+    assert!(stand.run("inspect o0").out.contains("no: the split was interrupted"));
 }
 
 /// What is there of it is right, wherever it is.
