@@ -82,7 +82,7 @@ impl Array {
             let what = format!(
                 "the array cannot do without the member of slot {slot} until the resync is done"
             );
-            return Err(Error::new(Kind::Refused, what).advice("wait until that is done"));
+            return Err(Error::new(Kind::Refused, what).advice("wait until the resync is done"));
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Array {
         let what = match role {
             DeviceRole::Member(slot) => format!("the member of slot {slot} is in use"),
             DeviceRole::Replacement(slot) => {
-                format!("it is being filled to replace the member of slot {slot}")
+                format!("this device is being filled to replace the member of slot {slot}")
             }
             DeviceRole::Spare | DeviceRole::Failed(_) => return Ok(()),
         };
@@ -114,7 +114,9 @@ impl Flusher {
             DeviceRole::Member(slot) => self.fail(slot).map(|()| FailedAs::Member),
             DeviceRole::Replacement(slot) => self.end_replace(slot).map(FailedAs::Replacement),
             DeviceRole::Failed(_) => Ok(FailedAs::Already),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "this device is a spare and has no slot"))
+            }
         }
     }
 
@@ -149,7 +151,7 @@ impl Flusher {
 
     fn role(&self, is_it: IsDevice<'_>) -> Result<DeviceRole> {
         let role = self.array().role_of(is_it);
-        role.ok_or_else(|| Error::new(Kind::NotFound, "is not a device of this array"))
+        role.ok_or_else(|| Error::new(Kind::NotFound, "this is not a device of this array"))
     }
 }
 
@@ -161,9 +163,12 @@ impl DeviceRole {
     pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "this device is a spare and has no slot"))
+            }
             DeviceRole::Replacement(slot) => {
-                let what = format!("is being filled to replace the member of slot {slot}");
+                let what =
+                    format!("this device is being filled to replace the member of slot {slot}");
                 Err(Error::new(Kind::Usage, what))
             }
             DeviceRole::Failed(_) => Err(not_used()),
@@ -183,6 +188,6 @@ impl DeviceRole {
 
 /// The error for a member that failed.
 pub(crate) fn not_used() -> Error {
-    Error::new(Kind::Usage, "has failed, and is not used any more")
-        .advice("nothing can be copied from it: add the new device with --add")
+    Error::new(Kind::Usage, "this device has failed, and is no longer used")
+        .advice("nothing can be copied from the failed device: add the new device with --add")
 }
