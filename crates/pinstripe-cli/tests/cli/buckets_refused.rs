@@ -134,6 +134,6 @@ fn what_is_not_listed_is_not_told_as_lacking() {
         false => Fate::Pass,
     });
     let said = three.ends(10, "check");
-    assert!(said.contains("does not list 2 snapshots that it has"), "{said}");
+    assert!(said.contains("does not list 2 snapshots that are on this member"), "{said}");
     assert!(!said.contains("it lacks") && !said.contains("everything is there"), "{said}");
 }

@@ -124,7 +124,7 @@ pub struct CatalogStatus {
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Corrupt`] when it is of no use.
 pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
-    let advice = "it is created by a search, or by: pinstripe catalog rebuild";
+    let advice = "a search creates the catalog, and so does 'pinstripe catalog rebuild'";
     let catalog =
         Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
     let (known, there) = (catalog.snapshots()?, listed(store)?);
@@ -136,7 +136,7 @@ pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
 }
 
 fn note_anew(place: &Path, why: &str, monitor: &Monitor) {
-    monitor.note(&format!("the catalog {} is rebuilt: {why}", place.display()));
+    monitor.note(&format!("the catalog {} is being rebuilt, because {why}", place.display()));
 }
 
 /// Whether the catalog itself is damaged, and not the store that it is made from.

@@ -107,8 +107,11 @@ impl<'a> Publisher<'a> {
             }
             loose = self.index.plan_loose();
         }
-        Err(Error::new(Kind::Busy, "other writers kept merging the runs that this one relies on")
-            .advice("earlier snapshots are unaffected; run it again"))
+        Err(Error::new(
+            Kind::Busy,
+            "other writers kept merging the index runs that this writer relies on",
+        )
+        .advice("earlier snapshots are unaffected; run this command again"))
     }
 
     /// Writes a run for these packs; returns its name, and the packs as the run lists them.

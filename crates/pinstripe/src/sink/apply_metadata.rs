@@ -135,7 +135,7 @@ impl MetadataWriter<'_> {
         self.lacks(
             unset,
             MetadataPart::Owner,
-            format!("cannot set its owner to {uid}:{gid}"),
+            format!("cannot set the owner to {uid}:{gid}"),
             errno,
         );
         let uid_bit = if now.0 == uid { 0 } else { SETUID };
@@ -166,7 +166,7 @@ impl MetadataWriter<'_> {
             acl_changed |= name == ACL_ACCESS;
             if let Err(errno) = handle.set_xattr(name, value) {
                 let name = String::from_utf8_lossy(name);
-                let what = format!("cannot set its extended attribute {name}");
+                let what = format!("cannot set the extended attribute {name}");
                 self.lacks(unset, MetadataPart::Xattr, what, errno);
             }
         }
@@ -174,7 +174,7 @@ impl MetadataWriter<'_> {
     }
 
     fn permit(&self, handle: Handle<'_>, mode: u32, unset: &mut Vec<Unset>) {
-        let what = || format!("cannot set its mode to {mode:04o}");
+        let what = || format!("cannot set the mode to {mode:04o}");
         if let Err(errno) = handle.set_mode(mode) {
             self.lacks(unset, MetadataPart::Mode, what(), errno);
         } else if mode & SETGID != 0 {
@@ -198,7 +198,7 @@ impl MetadataWriter<'_> {
             self.lacks(
                 unset,
                 MetadataPart::Times,
-                "cannot set its modification time".into(),
+                "cannot set the modification time".into(),
                 errno,
             );
         }

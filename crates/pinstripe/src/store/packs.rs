@@ -352,7 +352,7 @@ pub(crate) fn missing_chunk(id: &ChunkId) -> Error {
 
 /// The error for a pack that the index has no name for.
 fn unknown_pack(place: RecordPlace) -> Error {
-    Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
+    Error::new(Kind::NotFound, format!("the index does not list pack {}", place.pack))
 }
 
 /// The error for a chunk that is not at its place in the index.

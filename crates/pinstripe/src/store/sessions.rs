@@ -88,7 +88,8 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
         if is_near { "this" } else { "another" },
     );
     Err(Error::new(Kind::Busy, what).advice(format!(
-        "let it finish, then run this again; if its machine is gone: pinstripe gc --fence {}",
+        "let the session finish, then run this command again; if its machine is gone, run \
+                'pinstripe gc --fence {}'",
         other.id.short()
     )))
 }
@@ -114,8 +115,8 @@ impl OpenSession<'_> {
             return Ok(());
         }
         self.store.delete_all(commit_of(&self.session))?;
-        Err(Error::new(Kind::Busy, "this session was ended by a gc while it wrote")
-            .advice("run this again: it continues from its last checkpoint"))
+        Err(Error::new(Kind::Busy, "a gc ended this session while it was writing")
+            .advice("run this command again: it continues from its last checkpoint"))
     }
 
     /// Whether a member still has the session; if none does, another process ended it.
@@ -155,8 +156,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
-            "what this writer relies on is unknown; if no writer is running, remove this file from \
-             all members",
+            "the data that this writer relies on is unknown; if no writer is running, \
+                    remove this file from all members",
         ));
     }
     Ok(found.sound.into_values().collect())

@@ -174,11 +174,11 @@ pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
 /// # Errors
 /// [`Kind::NotFound`] when there is none, [`Kind::Usage`] when several ids begin with this text.
 pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
-    let list = "list them with: pinstripe snapshots";
+    let list = "'pinstripe snapshots' lists the snapshots";
     if name == "latest" {
         return snapshots.last().ok_or_else(|| {
             Error::new(Kind::NotFound, "the store has no snapshot yet")
-                .advice("make one: pinstripe backup PATH")
+                .advice("make a snapshot with 'pinstripe backup PATH'")
         });
     }
     find_by_name(snapshots, |snapshot| snapshot.id, name, "snapshot")

@@ -97,7 +97,7 @@ fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no member {number}"))
-        .advice("list the members with: pinstripe members"))
+        .advice("'pinstripe members' lists the members"))
 }
 
 /// Changes how a member takes part.

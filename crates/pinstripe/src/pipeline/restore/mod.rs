@@ -235,7 +235,10 @@ impl RestorePlan<'_> {
             let what = "the snapshot lacks the entry of this directory: it was created with mode \
                         0700, without its owner, times and attributes";
             let error = Error::new(Kind::TooManyLosses, what);
-            self.monitor.loss(self.place(parent), error.advice("set them by hand"));
+            self.monitor.loss(
+                self.place(parent),
+                error.advice("set the mode, owner, times and attributes by hand"),
+            );
         }
         Ok(())
     }

@@ -83,8 +83,10 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let reader = open_set(store, name, set)?;
     let needed = reader.geometry().data();
     if extents < needed {
-        let error =
-            Error::new(Kind::TooManyLosses, "too few extents of this index run are present");
+        let error = Error::new(
+            Kind::TooManyLosses,
+            "too few extents of this index run are present to read it",
+        );
         return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
     }
     if reader.index().start > 0 {
