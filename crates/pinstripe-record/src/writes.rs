@@ -67,7 +67,7 @@ impl FromStr for WriteChoice {
             "buffered" => Ok(WriteChoice::Given(WritePolicy::Buffered)),
             "direct" => Ok(WriteChoice::Given(WritePolicy::Direct)),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a write policy"))
-                .expected("buffered, direct or auto", text)),
+                .expected("the policy buffered, direct or auto", text)),
         }
     }
 }
@@ -95,17 +95,17 @@ impl WriteChoice {
 fn fitting(byte_rate: u64, cached: Option<u64>) -> (WritePolicy, String) {
     let needed = byte_rate.saturating_mul(CACHED_SECONDS);
     let Some(cached) = cached else {
-        let why = "the kernel does not say how much may wait in its cache".to_owned();
+        let why = "the kernel does not report how many bytes may wait in its page cache".to_owned();
         return (WritePolicy::Buffered, why);
     };
     let amounts = format!(
-        "{} of the streams wait in the page cache at most, where the kernel lets {} wait",
+        "at most {} of stream data wait in the page cache; the kernel lets {} wait there",
         format_size(needed),
         format_size(cached)
     );
     match needed <= cached {
         true => (WritePolicy::Buffered, amounts),
-        false => (WritePolicy::Direct, format!("{amounts} before it makes writers wait")),
+        false => (WritePolicy::Direct, format!("{amounts} before it blocks writers")),
     }
 }
 

@@ -273,7 +273,7 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
         }
         let path = [&last_path[..shared], rest].concat();
         if !entries.is_empty() && compare_paths(last_path, &path) != Ordering::Less {
-            return Err(reader.corrupt("paths out of order"));
+            return Err(reader.corrupt("the paths are out of order"));
         }
         entries.push(read_entry(&mut reader, path)?);
     }
@@ -333,7 +333,7 @@ fn check_content(reader: &Reader<'_>, entry: &Entry) -> Result<()> {
     };
     if content_bytes != data_bytes {
         return Err(reader
-            .corrupt("a file's chunks do not add up to its data")
+            .corrupt("the lengths of a file's chunks do not add up to the length of its data")
             .expected(data_bytes, content_bytes));
     }
     Ok(())
@@ -348,10 +348,10 @@ fn read_extents(reader: &mut Reader<'_>, size: u64) -> Result<Vec<Range<u64>>> {
         let start = end.checked_add(gap);
         let next = start.and_then(|start| start.checked_add(length)).filter(|&next| next <= size);
         let (Some(start), Some(next)) = (start, next) else {
-            return Err(reader.corrupt("an extent lies outside its file"));
+            return Err(reader.corrupt("a file extent is outside its file"));
         };
         if length == 0 || (gap == 0 && index > 0) {
-            return Err(reader.corrupt("extents that are empty or adjacent"));
+            return Err(reader.corrupt("the file has extents that are empty or adjacent"));
         }
         extents.push(start..next);
         end = next;
@@ -370,7 +370,7 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time> {
     let seconds = reader.signed_varint()?;
     let nanos = small(reader)?;
     if nanos >= 1_000_000_000 {
-        return Err(reader.corrupt("more nanoseconds than a second has"));
+        return Err(reader.corrupt("a time has more nanoseconds than a second"));
     }
     Ok(Time { seconds, nanos })
 }

@@ -217,7 +217,9 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
     }
     let kind = reader.u8()?;
     if kind != object as u8 || reader.u8()? != 0 {
-        return Err(reader.corrupt("another kind of object").expected(object as u8, kind));
+        return Err(reader
+            .corrupt("this is an object of another kind")
+            .expected(object as u8, kind));
     }
     let version = reader.u16()?;
     let features = reader.u32()?;
@@ -251,7 +253,8 @@ pub fn newer(what: &str, version: u16, known: u16, features: u32) -> Error {
     } else {
         format!("the {what} needs features {features:#x} that this program does not have")
     };
-    Error::new(Kind::Unsupported, problem).advice("use a newer pinstripe; nothing was changed")
+    Error::new(Kind::Unsupported, problem)
+        .advice("use a newer version of pinstripe; nothing was changed")
 }
 
 #[cfg(test)]

@@ -222,7 +222,7 @@ impl SealedCache {
             Err(error) => {
                 (state.is_read_only, state.own) = (true, None);
                 drop(state);
-                let what = "cannot be written; no data is added to it";
+                let what = "the cache cannot be written, so no data is added to it";
                 (self.tell)(&self.dir, Error::io(what, &self.dir, error));
             }
         }

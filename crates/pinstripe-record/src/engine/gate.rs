@@ -143,7 +143,7 @@ impl Spans {
             return Ok(());
         }
         Err(Error::new(Kind::Refused, "the stream was split, armed or disarmed too often")
-            .expected(format!("{SPANS_MAX} times at most"), self.all.len()))
+            .expected(format!("at most {SPANS_MAX} times"), self.all.len()))
     }
 
     /// A fate from a place on, up to where the take has ended.
