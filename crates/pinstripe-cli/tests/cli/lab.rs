@@ -203,7 +203,7 @@ fn results_of_fio_are_read_saved_and_compared() {
     ] {
         let ran = stand.run(line);
         assert_eq!(ran.code, 2, "{line}: {}", ran.out);
-        let told = format!("{names} are the same execution");
+        let told = format!("{names} are results of the same execution");
         assert!(ran.err.contains(&told), "{line}: {}", ran.err);
     }
     let ran = stand.run("lab compare a.json e1.json -- --accept-noise e2.json e3.json");
@@ -213,7 +213,7 @@ fn results_of_fio_are_read_saved_and_compared() {
     assert_eq!(stand.run("lab run dedup --tree src --out tree.json --quiet").code, 0);
     let ran = stand.run("lab compare e1.json tree.json");
     assert!(ran.code == 2 && ran.out.is_empty(), "{}", ran.out);
-    assert!(ran.err.contains("A and B have no question in common: A is fio ("), "{}", ran.err);
+    assert!(ran.err.contains("A and B measured different things: A is fio ("), "{}", ran.err);
     // What is shown in fio's form is fio's to read again.
     fs::write(stand.path("again.json"), stand.run("lab show both.json --form fio").out).unwrap();
     assert!(stand.run("lab import again.json").out.contains("mix read read"));

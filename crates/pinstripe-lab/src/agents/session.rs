@@ -223,7 +223,7 @@ fn kept(run: Run) -> Run {
 }
 
 fn out_of_turn(what: &str) -> Error {
-    Error::new(Kind::Usage, format!("the coordinator cannot {what} now"))
+    Error::new(Kind::Usage, format!("the coordinator may not {what} now"))
 }
 
 /// Reads the coordinator's messages until there are no more, and returns the reason. Then it stops

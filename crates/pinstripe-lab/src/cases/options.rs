@@ -67,15 +67,15 @@ impl CaseOption {
             ValueForm::Size => parse_size(text).map(drop),
             ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
-                _ => refuse("a whole number, 1 or more".to_owned()),
+                _ => refuse("a whole number of at least 1".to_owned()),
             },
             ValueForm::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
-                _ => refuse("a number, 0 or more".to_owned()),
+                _ => refuse("a number of at least 0".to_owned()),
             },
             ValueForm::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
                 true => Ok(()),
-                false => refuse("whole numbers, 0 or more, separated by commas".to_owned()),
+                false => refuse("whole numbers of at least 0, separated by commas".to_owned()),
             },
             ValueForm::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
             ValueForm::OneOf(words) => match words.contains(&text) {

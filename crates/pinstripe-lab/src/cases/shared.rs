@@ -231,7 +231,7 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
                 .at(device))
         }
         _ => Err(Error::new(Kind::Usage, "this case measures one directory at a time")
-            .advice("run it once for each")),
+            .advice("run the case once for each directory")),
     }
 }
 
@@ -239,8 +239,8 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
 pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
-        "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and remove \
-            it at the end"
+        "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and \
+                remove that directory at the end"
     )
 }
 
@@ -279,9 +279,14 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
     if free >= bytes {
         return Ok(());
     }
-    let error = Error::new(Kind::NoSpace, format!("has too little space for {what}")).at(dir);
+    let error =
+        Error::new(Kind::NoSpace, format!("this directory has too little space for {what}"))
+            .at(dir);
     let error = error.expected(format_size(bytes), format_size(free));
-    Err(error.advice("name another directory, or measure less: see the sizes in --help"))
+    Err(error.advice(
+        "name another directory, or measure a smaller size: see the options for \
+            sizes in --help",
+    ))
 }
 
 /// Refuses a plan whose directories lack room for what exists at one time; those of one file system

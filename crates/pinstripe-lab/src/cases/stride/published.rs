@@ -33,7 +33,7 @@ fn table(results: &Results, clients: &str) -> Table {
         rows.push(vec![ahead.to_owned(), grid::cell(figure), times, rate, gain]);
     }
     let of_clients = if is_one { String::new() } else { format!(" of {clients} clients") };
-    let title = format!("Stride reads{of_clients} by records advised ahead");
+    let title = format!("Stride reads{of_clients}, by number of records advised ahead");
     let note =
         "2013: stride 17 of 4 MiB records on a Ceph cluster (ceph-devel), as published there.";
     Table::from_rows(&title, note, rows)
