@@ -55,9 +55,7 @@ impl Passthrough {
     /// Passes no further files through; the reason is reported once.
     fn refuse(&self, error: Error) {
         if self.is_possible.swap(false, Ordering::Relaxed) {
-            (self.tell)(
-                error.advice("reads go through this process, as they do without the option"),
-            );
+            (self.tell)(error.advice("reads go through this process, as without the option"));
         }
     }
 
@@ -104,7 +102,11 @@ impl Passthrough {
             _ => {
                 let number = error.raw_os_error();
                 let cause = number.map_or(error.kind().into(), io::Error::from_raw_os_error);
-                return self.refuse(Error::io("cannot be passed through", "a file", cause));
+                return self.refuse(Error::io(
+                    "this file cannot be passed through",
+                    "a file",
+                    cause,
+                ));
             }
         };
         self.refuse(Error::new(Kind::Refused, what));

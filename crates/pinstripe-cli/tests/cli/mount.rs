@@ -271,7 +271,7 @@ fn a_mountpoint_that_cannot_be_one_is_refused() {
     fs::write(stand.path("file"), "").unwrap();
     refused("mount file --store m0", "not a directory");
     let mut mounted = Mounted::start(&stand, "");
-    refused("mount mnt --store m0", "mounted there already");
+    refused("mount mnt --store m0", "already mounted on");
 
     // What is left of one whose process was killed is in the way of no other.
     mounted.child.kill().unwrap();

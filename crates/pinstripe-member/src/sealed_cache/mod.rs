@@ -125,7 +125,7 @@ impl SealedCache {
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Result<Self> {
         if bytes_max < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(dir));
+            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(dir));
         }
         let told = |error| Error::io("cannot use the cache", dir, error);
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(told)?;

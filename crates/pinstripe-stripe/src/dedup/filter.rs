@@ -74,7 +74,7 @@ impl Filter {
             }
         }
         Err(Error::new(Kind::Corrupt, "no filter can be made of these keys")
-            .advice("chunk ids that are not hashes: run 'pinstripe check --read-data'"))
+            .advice("some chunk ids are not hashes: run 'pinstripe check --read-data'"))
     }
 
     /// Takes a stored filter.
