@@ -96,8 +96,7 @@ impl ArrayMember {
             return Err(Error::corrupt(what, member.path())
                 .expected(superblock.regions_check, check)
                 .advice(format!(
-                    "{ANEW}; --force uses the member as it is, with blocks that may be \
-                            stale"
+                    "{ANEW}; --force uses the member as it is, with blocks that may be stale"
                 )));
         }
         Ok(member)

@@ -114,10 +114,10 @@ impl Fault {
                  it does not exist",
             )
             .advice(
-                "a server that was killed during a write may leave this state: have the \
-                        provider repair the key, or, while no program uses the store, use the \
-                        provider's own tool to write an empty object under this key and delete \
-                        that object; stored data is not affected",
+                "a server that was killed during a write may leave this state: have the provider \
+                 repair the key, or, while no program uses the store, use the provider's own tool \
+                 to write an empty object under this key and delete that object; stored data is \
+                 not affected",
             ),
             Fault::Refused(refusal) => {
                 let kind = if refusal.is_full() { Kind::NoSpace } else { Kind::Io };

@@ -98,8 +98,8 @@ fn no_one_winner(member: &Inner, raced: usize) -> Error {
             format!("{raced} of {ROUNDS_SHORT} races had one successful writer"),
         )
         .advice(
-            "backups of two writers could overwrite each other at this endpoint: use \
-                    another endpoint, or allow only one writer at a time with --one-writer",
+            "backups of two writers could overwrite each other at this endpoint: use another \
+             endpoint, or allow only one writer at a time with --one-writer",
         )
 }
 

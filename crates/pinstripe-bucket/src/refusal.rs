@@ -121,8 +121,8 @@ impl Refusal {
             _ if self.is_page => strange(place),
             _ if matches!(self.status, 401 | 403) => return self.rights(place),
             _ if self.is_throttle() => {
-                "the endpoint limits requests or is temporarily unavailable: run the \
-                        command again later; --bandwidth-up and --bandwidth-down reduce the load"
+                "the endpoint limits requests or is temporarily unavailable: run the command again \
+                 later; --bandwidth-up and --bandwidth-down reduce the load"
             }
             _ if self.code.is_empty() => strange(place),
             _ => "see the provider's documentation of this error code",
@@ -150,12 +150,11 @@ impl Refusal {
     fn rights(&self, place: &Path) -> String {
         let needed = match scheme(place) {
             "gs" => {
-                "the credentials need storage.objects.get, create, list and delete on this \
-                    bucket"
+                "the credentials need storage.objects.get, create, list and delete on this bucket"
             }
             "az" => {
-                "the credentials need the rights to read, write, list and delete blobs of \
-                        this container, as the role Storage Blob Data Contributor has"
+                "the credentials need the rights to read, write, list and delete blobs of this \
+                 container, as the role Storage Blob Data Contributor has"
             }
             _ => {
                 "the key needs GetObject, PutObject and ListBucket on this prefix, and DeleteObject \
@@ -173,12 +172,12 @@ impl Refusal {
 pub fn strange(place: &Path) -> &'static str {
     match scheme(place) {
         "gs" | "az" => {
-            "the answers of this server are not those of the provider: check the \
-                    endpoint, and any proxies in between"
+            "the answers of this server are not those of the provider: check the endpoint, and any \
+             proxies in between"
         }
         _ => {
-            "the answers of this server are not those of S3: check --endpoint, and any \
-                proxies in between"
+            "the answers of this server are not those of S3: check --endpoint, and any proxies in \
+             between"
         }
     }
 }

@@ -228,8 +228,7 @@ fn no_object_lock(place: &Path) -> Error {
     .at(place)
     .advice(
         "create the bucket with object lock (aws s3api create-bucket \
-                    --object-lock-enabled-for-bucket), if the provider offers it, or leave out \
-                    --retain",
+         --object-lock-enabled-for-bucket), if the provider offers it, or leave out --retain",
     )
 }
 

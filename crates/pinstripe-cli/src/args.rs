@@ -142,12 +142,11 @@ impl Common {
         let Some(foreign) = plan.faults.iter().find(is_foreign).cloned() else { return Ok(plan) };
         let foreign = Plan { faults: vec![foreign] };
         let what = format!(
-            "the fault '{foreign}' never applies: this verb uses devices, not members of a \
-                store"
+            "the fault '{foreign}' never applies: this verb uses devices, not members of a store"
         );
         Err(Error::new(Kind::Usage, what).advice(
-            "faults of devices have the operations read, write, len, set_len, sync, \
-                    discard and any; only members of a store have rooms",
+            "faults of devices have the operations read, write, len, set_len, sync, discard and \
+             any; only members of a store have rooms",
         ))
     }
 }

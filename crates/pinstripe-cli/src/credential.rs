@@ -198,8 +198,8 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
 /// The advice about a new key file.
 pub fn key_file_advice(file: &Path) -> String {
     format!(
-        "the key file is {}: keep a copy of the key file away from the members; without \
-                the key file nothing in the store can be read",
+        "the key file is {}: keep a copy of the key file away from the members; without the key \
+         file nothing in the store can be read",
         escape::path(file)
     )
 }
@@ -220,7 +220,7 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     let about = opened.metadata().map_err(told)?;
     if let Some(what) = exposed(&about, system::owner().0) {
         let advice = "chmod 600 this file, and chown it to the user who runs pinstripe; if others \
-                may have read the file, run 'pinstripe key rotate'";
+                      may have read the file, run 'pinstripe key rotate'";
         monitor.warning(file, Error::new(Kind::Usage, what).advice(advice));
     }
     // Growing would leave copies behind.

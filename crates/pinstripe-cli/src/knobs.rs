@@ -189,8 +189,8 @@ fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
             }
             if !known.contains(&option) {
                 return Err(refuse(format!(
-                    "the knobs file sets the option '{option}', which the verb '{verb}' does \
-                        not have"
+                    "the knobs file sets the option '{option}', which the verb '{verb}' does not \
+                     have"
                 )));
             }
             let DeValue::String(value) = value.get_ref() else {

@@ -243,8 +243,8 @@ impl SafetyReport {
             ),
             (None, _) => self.refuse(
                 "this device would be overwritten: its serial number must be typed",
-                "look the serial number up, as with 'lsblk -o NAME,SIZE,SERIAL', then \
-                        give it with --serial",
+                "look the serial number up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with \
+                 --serial",
             ),
         }
     }
@@ -260,12 +260,12 @@ impl SafetyReport {
         if let (Some(at), false) = (self.written_at, consent.overwrite_unknown) {
             return self.refuse(
                 &format!(
-                    "this device would be overwritten, but is not blank: there is data of \
-                            no known format at {}",
+                    "this device would be overwritten, but is not blank: there is data of no known \
+                     format at {}",
                     format_size(at)
                 ),
-                "if that data may be lost, add --overwrite-unknown to --serial; to make \
-                        the device blank, use 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
+                "if that data may be lost, add --overwrite-unknown to --serial; to make the device \
+                 blank, use 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
             );
         }
         Ok(())

@@ -78,8 +78,8 @@ fn slowdowns_of_a_tenth_and_more_are_found_again_and_again() {
         let count = |wanted| findings.iter().filter(|it| **it == wanted).count();
         let (found, wrong) = (count(Finding::Slower), count(Finding::Faster));
         println!(
-            "pairs with one side {percent} % slower: {found} of 50 found, {wrong} reported \
-                as faster"
+            "pairs with one side {percent} % slower: {found} of 50 found, {wrong} reported as \
+             faster"
         );
         assert!(found >= least && wrong == 0, "{percent} %: {found} of 50, {wrong} faster");
     }

@@ -34,8 +34,8 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
             Error::new(Kind::Usage, format!("'{text}' is not an address of an NBD server")).advice(
-                "write unix:PATH, tcp:HOST or tcp:HOST:PORT; an IPv6 address is written \
-                        as in tcp:[::1]:10809",
+                "write unix:PATH, tcp:HOST or tcp:HOST:PORT; an IPv6 address is written as in \
+                 tcp:[::1]:10809",
             )
         };
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {

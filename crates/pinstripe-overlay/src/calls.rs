@@ -115,7 +115,10 @@ impl CallPool {
                 Some(Ok(answer)) => return Ok(answer),
                 // The panic was reported by the hook.
                 Some(Err(_)) => {
-                    return Err(Error::new(Kind::Io, "a call to the source ended without a result"));
+                    return Err(Error::new(
+                        Kind::Io,
+                        "a call to the source ended without a result",
+                    ));
                 }
                 None if !left.is_zero() => {}
                 None => {

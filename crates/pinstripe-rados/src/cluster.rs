@@ -74,8 +74,8 @@ impl Cluster {
         let connected = unsafe { (library.connect)(handle) };
         check(connected, "cannot connect", &cluster.shown).map_err(|error| {
             let advice = format!(
-                "see 'ceph auth get {user}' for the key and rights of this user, and \
-                        check that the configuration names a keyring with this key"
+                "see 'ceph auth get {user}' for the key and rights of this user, and check that \
+                 the configuration names a keyring with this key"
             );
             if error.kind() == Kind::Unanswered { error } else { error.advice(advice) }
         })?;
@@ -119,8 +119,8 @@ impl Cluster {
             return Err(Error::new(Kind::NotFound, format!("there is no pool '{pool}'"))
                 .at(&shown)
                 .advice(format!(
-                    "'ceph osd pool ls' lists the pools; to create this pool, run 'ceph \
-                            osd pool create {pool}'"
+                    "'ceph osd pool ls' lists the pools; to create this pool, run 'ceph osd pool \
+                     create {pool}'"
                 )));
         }
         check(made, "cannot open the pool", &shown)?;
@@ -353,15 +353,15 @@ pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
     if -returned == libc::ETIMEDOUT {
         let what = format!("{what}: the Ceph cluster did not answer in time");
         return Err(Error::new(Kind::Unanswered, what).at(place).advice(
-            "check 'ceph -s' on the cluster, and check that its addresses can be reached \
-                    from this host",
+            "check 'ceph -s' on the cluster, and check that its addresses can be reached from this \
+             host",
         ));
     }
     let error = Error::io(what, place, std::io::Error::from_raw_os_error(-returned));
     Err(match -returned {
         libc::EPERM => error.advice(
-            "this Ceph user lacks rights: a member needs 'allow rw' on its namespace and \
-                    on the namespaces below it; see 'ceph auth get'",
+            "this Ceph user lacks rights: a member needs 'allow rw' on its namespace and on the \
+             namespaces below it; see 'ceph auth get'",
         ),
         _ => error,
     })

@@ -42,8 +42,7 @@ pub(crate) fn all_folders(
             Err(error) if error.kind() == Kind::NotFound => {
                 let what = "a directory of this take is missing";
                 let error = Error::new(Kind::NotFound, what).advice(
-                    "attach the disk of this directory at the same path as during the \
-                            recording",
+                    "attach the disk of this directory at the same path as during the recording",
                 );
                 monitor.warning(path, error);
             }
@@ -248,8 +247,8 @@ pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monito
         holes,
         (
             what,
-            "the data in the stream's files is complete; insert silence of that length \
-                between the files",
+            "the data in the stream's files is complete; insert silence of that length between the \
+             files",
         ),
         monitor,
     );
@@ -292,8 +291,8 @@ pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
     Error::new(Kind::Corrupt, format!("contradicts the journal about '{file}'"))
         .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
         .advice(
-            "restore take.json from a copy, or correct it: the journal has the checksums of \
-                the samples",
+            "restore take.json from a copy, or correct it: the journal has the checksums of the \
+             samples",
         )
 }
 

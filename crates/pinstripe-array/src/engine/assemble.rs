@@ -90,8 +90,8 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
     {
         let what = "members are absent, and the parity that replaces them may be stale";
         return Err(Error::new(Kind::Refused, what).advice(
-            "attach the absent members, or use --force: data that was being written at \
-                    the stop may be wrong",
+            "attach the absent members, or use --force: data that was being written at the stop \
+             may be wrong",
         ));
     }
     array.note_changes(&superblock);
@@ -157,7 +157,7 @@ fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
                 .expected(format!("a length of {needed} bytes or more"), len)
                 .advice(
                     "restore the full length of the device, or use --force to leave it out of the \
-                    array",
+                     array",
                 ))
         }
     }
@@ -179,12 +179,11 @@ fn newest(found: &[FoundDevice]) -> Result<Superblock> {
         Some(other) => {
             let place = newest.device.place().display();
             let what = format!(
-                "the state of this member diverged from that of {place}: each of the two \
-                        was used without the other"
+                "the state of this member diverged from that of {place}: each of the two was used \
+                 without the other"
             );
             Err(Error::new(Kind::Refused, what).at(other.device.place()).advice(
-                "assemble the array without one of the two members, then add that member \
-                        again",
+                "assemble the array without one of the two members, then add that member again",
             ))
         }
     }
@@ -316,8 +315,8 @@ fn old(own: &Superblock, newest: &Superblock) -> String {
         return format!("this member was used without the others; it is {behind} behind");
     }
     format!(
-        "the data of this member is old: it is {behind} behind; add the member again to bring \
-            it up to date"
+        "the data of this member is old: it is {behind} behind; add the member again to bring it \
+         up to date"
     )
 }
 

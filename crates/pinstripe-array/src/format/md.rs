@@ -254,8 +254,7 @@ impl MdSuperblock {
                 "the superblock has a layout of level 0, but another level"
             }
             () if has(ppl) && has(FEATURE_BITMAP | FEATURE_JOURNAL) => {
-                "the superblock has a partial parity log together with a bitmap or a \
-                        journal"
+                "the superblock has a partial parity log together with a bitmap or a journal"
             }
             () if features & ppl == ppl => "the superblock has partial parity logs of two kinds",
             () if has(FEATURE_BAD_BLOCKS) && device.bad_blocks_offset_sectors == 0 => {

@@ -89,10 +89,9 @@ impl ArrayGeometry {
         };
         let what = format!("{what} cannot become {level} without moving data");
         Error::new(Kind::Unsupported, what).advice(
-            "level 0 can become 4 or 5; levels 4 and 5 can become 6; level 6 with a -6 \
-                    layout or parity-last can become 5; levels 4 and 5 with parity-last can \
-                    become 0; level 1 with two members can become 5. For any other change, copy \
-                    the data to a new array",
+            "level 0 can become 4 or 5; levels 4 and 5 can become 6; level 6 with a -6 layout or \
+             parity-last can become 5; levels 4 and 5 with parity-last can become 0; level 1 with \
+             two members can become 5. For any other change, copy the data to a new array",
         )
     }
 }

@@ -110,15 +110,15 @@ fn check_features(newest: &MdSuperblock, options: MdAssembleOptions) -> Result<(
     if newest.has(FEATURE_RESHAPE) {
         return unsupported(
             "the array is in the middle of a reshape",
-            "let md finish the reshape: run 'mdadm --assemble', and watch /proc/mdstat \
-                    until the reshape is done",
+            "let md finish the reshape: run 'mdadm --assemble', and watch /proc/mdstat until the \
+             reshape is done",
         );
     }
     if newest.has(FEATURE_CLUSTERED) {
         return unsupported(
             "several machines share this md array",
             "stop the array on all machines, and change its bitmap: 'mdadm --grow \
-                    --bitmap=internal'",
+             --bitmap=internal'",
         );
     }
     if newest.has(FEATURE_JOURNAL) && !options.force {
@@ -185,8 +185,8 @@ impl<'s> MembersByRole<'s> {
         if events + 1 < newest.state.events {
             let newest = newest.state.events;
             return leave(format!(
-                "the member is old: its event count is {events}, that of the \
-                    newest member is {newest}"
+                "the member is old: its event count is {events}, that of the newest member is \
+                 {newest}"
             ));
         }
         let role = match newest.role_of(superblock.device.number) {
@@ -330,8 +330,8 @@ impl MdArray {
         if is_dirty && !absent.is_empty() && self.geometry.level().parity() > 0 && !options.force {
             let what = "the array is dirty and degraded: missing data may be rebuilt incorrectly";
             return Err(Error::new(Kind::Refused, what).at(&self.place).advice(
-                "attach all members; 'pinstripe array assemble NAME DEVICE... --force' \
-                        reads the array anyway",
+                "attach all members; 'pinstripe array assemble NAME DEVICE... --force' reads the \
+                 array anyway",
             ));
         }
         Ok(())

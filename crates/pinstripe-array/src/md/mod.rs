@@ -132,8 +132,8 @@ impl MdArray {
         }
         let what = "part of the array can only be rebuilt from parity that was never synced";
         Err(Error::new(Kind::TooManyLosses, what).at(&self.place).advice(
-            "let md resync the array with all members; 'pinstripe array assemble NAME \
-                    DEVICE... --force' reads the data as it is, possibly wrong",
+            "let md resync the array with all members; 'pinstripe array assemble NAME DEVICE... \
+             --force' reads the data as it is, possibly wrong",
         ))
     }
 
@@ -232,8 +232,8 @@ impl Device for MdArray {
             None => Err(Error::new(Kind::Refused, "the array was opened read-only")
                 .at(&self.place)
                 .advice(
-                    "serve the array with 'pinstripe array serve --write'; the array must \
-                            be complete and clean",
+                    "serve the array with 'pinstripe array serve --write'; the array must be \
+                     complete and clean",
                 )),
         }
     }

@@ -83,8 +83,7 @@ impl MdArray {
             return Err(Error::new(Kind::Io, "a member could not be read during a write")
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
                 .advice(
-                    "assemble the array with mdadm, which can run the array without this \
-                        member",
+                    "assemble the array with mdadm, which can run the array without this member",
                 ));
         }
         let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());

@@ -38,8 +38,7 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     };
     let what = format!("this device now belongs to another array: '{}'", own.name);
     let error = Error::new(Kind::WrongMember, what).advice(format!(
-        "to remove the device from this array, run 'pinstripe array manage {} --remove \
-                {}'",
+        "to remove the device from this array, run 'pinstripe array manage {} --remove {}'",
         entry.name,
         device.place().display()
     ));
@@ -60,9 +59,8 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
             Err(Error::new(Kind::Refused, what)
                 .expected(format!("generation {}", entry.generation), newest)
                 .advice(format!(
-                    "attach the absent members; to continue with the older data of the \
-                            present members, and lose all later writes, run 'pinstripe array \
-                            assemble {} --force'",
+                    "attach the absent members; to continue with the older data of the present \
+                     members, and lose all later writes, run 'pinstripe array assemble {} --force'",
                     entry.name
                 )))
         }
@@ -114,8 +112,8 @@ pub fn assemble(
         let error = Error::new(Kind::WrongMember, format!("this device is left out: {}", it.why));
         let advice = match it.is_replaced {
             true => format!(
-                "to remove the device from the array, run 'pinstripe array manage {name} \
-                        --remove {}'",
+                "to remove the device from the array, run 'pinstripe array manage {name} --remove \
+                 {}'",
                 it.path.display()
             ),
             false => "add the device again with 'pinstripe array manage'".to_owned(),

@@ -74,8 +74,8 @@ pub fn create(
             format!("an array named '{}' already exists", request.name),
         )
         .advice(
-            "choose another name; 'pinstripe array status' lists the names in use; \
-                    --force removes the registration of the other array",
+            "choose another name; 'pinstripe array status' lists the names in use; --force removes \
+             the registration of the other array",
         ));
     }
     // Impossible parameters are refused before any device is created or opened. The size of members

@@ -97,8 +97,7 @@ pub(crate) fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
         if let Some(other) = other {
             let what = format!("this device is on the same disk ({disk}) as {}", other.display());
             let error = Error::new(Kind::Refused, what).advice(
-                "if that disk fails, both devices are lost: use a separate disk for each \
-                        member",
+                "if that disk fails, both devices are lost: use a separate disk for each member",
             );
             monitor.warning(path, error);
         }

@@ -53,8 +53,8 @@ impl ArrayController {
                 let slot = report.slot.unwrap_or_default();
                 self.volume.keep_report(report);
                 format!(
-                    "{place} is marked as failed: the replacement of the member of slot \
-                        {slot} is cancelled"
+                    "{place} is marked as failed: the replacement of the member of slot {slot} is \
+                     cancelled"
                 )
             }
             Some(FailedAs::Already) => format!("{place} has failed already"),

@@ -88,8 +88,8 @@ fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
             format!("no device of '{}' is present", entry.name),
         )
         .advice(format!(
-            "attach the devices, or assemble the array from their present paths; if the \
-                    array is gone for good, run 'pinstripe array forget {}'",
+            "attach the devices, or assemble the array from their present paths; if the array is \
+             gone for good, run 'pinstripe array forget {}'",
             entry.name
         )));
     }

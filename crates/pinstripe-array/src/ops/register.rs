@@ -121,8 +121,8 @@ pub fn check_name(name: &str) -> Result<()> {
     let node = name.strip_prefix("/dev/md/").or_else(|| name.strip_prefix("/dev/"));
     if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
         return Err(error.advice(format!(
-            "an array of pinstripe has no device node: use its name, '{node}'; programs \
-                    access the array by NBD or as a file, see 'pinstripe array serve'"
+            "an array of pinstripe has no device node: use its name, '{node}'; programs access the \
+             array by NBD or as a file, see 'pinstripe array serve'"
         )));
     }
     Err(error.advice(format!(
@@ -168,7 +168,7 @@ impl Register {
             std::io::ErrorKind::NotFound => {
                 Error::new(Kind::NotFound, format!("no array is named '{name}'")).advice(
                     "'pinstripe array status' lists the names; to register an array, run \
-                            'pinstripe array assemble NAME DEVICE...'",
+                     'pinstripe array assemble NAME DEVICE...'",
                 )
             }
             _ => Error::io("cannot read", &path, error),

@@ -302,7 +302,7 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
     }
     if entry.members.is_empty() {
         let what = "a store needs the key 'member': the directory of any one member, or a list of \
-                member directories";
+                    member directories";
         return Err(table.error("member", what));
     }
     table.finish()?;

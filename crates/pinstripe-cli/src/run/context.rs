@@ -156,7 +156,7 @@ impl Run {
     pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
         if let Some(option) = new.given() {
             let instead = "this option applies only to members in buckets, but no new member is in \
-                    a bucket";
+                           a bucket";
             refuse_option(!places.iter().any(|place| is_bucket(place)), option, instead)?;
         }
         let _ = self.new_buckets.set(new);

@@ -75,8 +75,7 @@ impl Run {
         let store = open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
-                "member {number} is now at {}, not at {}; 'pinstripe repair' records the \
-                        new place",
+                "member {number} is now at {}, not at {}; 'pinstripe repair' records the new place",
                 store.member_slots[*number].place.display(),
                 old.display()
             ));
@@ -100,7 +99,7 @@ impl Run {
             };
             let what = format!(
                 "this member belongs to the other half of a divided store; the other half has \
-                    {has}"
+                 {has}"
             );
             let advice = format!(
                 "the store was divided, and its halves were used independently; import the \
@@ -277,9 +276,9 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
     Err(Error::new(Kind::NotEncrypted, format!("this store is not encrypted, but {why}"))
         .at(place)
         .advice(
-            "an attacker may have replaced the encrypted store by this one, to read the \
-                    next backup: attach the disk of the encrypted store; if this store is meant \
-                    to be readable without a key, confirm it once with --i-know-it-is-plain",
+            "an attacker may have replaced the encrypted store by this one, to read the next \
+             backup: attach the disk of the encrypted store; if this store is meant to be readable \
+             without a key, confirm it once with --i-know-it-is-plain",
         ))
 }
 
@@ -318,8 +317,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
                 .map(|it| format!("member {} at {}", it.member, escape::path(&it.place.path())))
                 .collect();
             error.advice_instead(format!(
-                "this host knows store {} in this place, but no member of that store can \
-                        be opened: attach their disks ({})",
+                "this host knows store {} in this place, but no member of that store can be \
+                 opened: attach their disks ({})",
                 expected.short(),
                 places.join(", ")
             ))
@@ -335,16 +334,16 @@ fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
         let number = store.member_slots.iter().position(is_it);
         let advice = match number {
             Some(number) if store.member_slots[number].member.is_none() => format!(
-                "the store was opened through another member; this is member {number}: \
-                        attach the disk of this member, or replace the member with 'pinstripe \
-                        member replace {number} --to DIR'"
+                "the store was opened through another member; this is member {number}: attach the \
+                 disk of this member, or replace the member with 'pinstripe member replace \
+                 {number} --to DIR'"
             ),
             Some(number) => format!(
                 "the store was opened through another member; this is member {number}, and \
                  'pinstripe repair' repairs its label"
             ),
             None => "the store was opened through another member; 'pinstripe members' lists its \
-                    members"
+                     members"
                 .to_owned(),
         };
         run.monitor.warning(&place, error.advice_instead(advice));

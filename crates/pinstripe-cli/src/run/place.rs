@@ -118,9 +118,8 @@ pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Resul
         )
         .at(place)
         .advice(
-            "name any member of a store with --store DIR or PINSTRIPE_STORE; to create a \
-                    store, run 'pinstripe init --member DIR', or 'pinstripe backup PATH' for the \
-                    default store",
+            "name any member of a store with --store DIR or PINSTRIPE_STORE; to create a store, \
+             run 'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default store",
         ));
     }
     Ok(vec![place])

@@ -118,8 +118,8 @@ impl Run {
             return Ok(Event::default());
         };
         self.screen.say(&format!(
-            "at most about {once} {currency} for requests and traffic, and {monthly} \
-                    {currency} a month for stored data ({} added, {} removed)",
+            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} a \
+             month for stored data ({} added, {} removed)",
             format_size(plan.written_bytes / data * members),
             format_size(plan.deleted_bytes),
         ));

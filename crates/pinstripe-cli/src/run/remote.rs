@@ -92,9 +92,8 @@ fn refuse_remote_of_others(place: &Path) -> Result<()> {
     )
     .at(place)
     .advice(format!(
-        "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount any \
-                    other remote file system first; for a directory with this name, write \
-                    ./{shown}"
+        "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount any other remote \
+         file system first; for a directory with this name, write ./{shown}"
     )))
 }
 
@@ -173,8 +172,8 @@ impl Run {
         #[cfg(feature = "s3")]
         if let Some(requests) = self.asked_buckets().filter(|requests| requests.hidden > 0) {
             self.screen.say(&format!(
-                "{} that were deleted stay in buckets as old versions, until the \
-                        retention has ended and the bucket's lifecycle rule removes them",
+                "{} that were deleted stay in buckets as old versions, until the retention has \
+                 ended and the bucket's lifecycle rule removes them",
                 crate::message::counted(requests.hidden, "object")
             ));
         }

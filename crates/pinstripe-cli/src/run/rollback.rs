@@ -63,15 +63,15 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     Ok(found)
 }
 
-const ADVICE: &str = "the members that are present were reset to an earlier state, or another host removed the \
-        snapshot: attach the absent members; if this state is intended, run 'pinstripe check \
-        --accept-older'";
+const ADVICE: &str = "the members that are present were reset to an earlier state, or another host \
+                      removed the snapshot: attach the absent members; if this state is intended, \
+                      run 'pinstripe check --accept-older'";
 
 fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
     let at = |seen: &SeenSnapshot| format!("{} of {}", seen.id.short(), time::date(seen.created.0));
     let what = format!(
-        "the store is older than this host has seen it: snapshot {} is missing, and no \
-                'pinstripe forget' on this host removed it",
+        "the store is older than this host has seen it: snapshot {} is missing, and no 'pinstripe \
+         forget' on this host removed it",
         at(seen)
     );
     let error = Error::new(Kind::Changed, what).advice(ADVICE);

@@ -199,8 +199,7 @@ impl BackupArgs {
         let input = std::io::stdin();
         if input.is_terminal() {
             return Err(Error::new(Kind::Usage, "standard input is a terminal").advice(
-                "use --stdin with a pipe or a file, as in: pg_dump mydb | pinstripe \
-                        backup ...",
+                "use --stdin with a pipe or a file, as in: pg_dump mydb | pinstripe backup ...",
             ));
         }
         let store = self.store(run, &BackupEntry::default(), &[])?;
@@ -258,9 +257,9 @@ impl BackupArgs {
             let shown = escape::path(&place);
             run.monitor.note(&format!("created the default store at {shown}, on one disk only"));
             run.monitor.note(
-                "to survive the loss of a disk, create a store over several disks with \
-                        'pinstripe init --member DIR --member DIR --member DIR --parity 1', and \
-                        name this store with --store or PINSTRIPE_STORE",
+                "to survive the loss of a disk, create a store over several disks with 'pinstripe \
+                 init --member DIR --member DIR --member DIR --parity 1', and name this store with \
+                 --store or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
                 run.monitor.note(&key_file_advice(&file));
@@ -320,8 +319,7 @@ fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<E
     })?;
     let unchanged = format_count(run.count(Counter::UnchangedFiles));
     let (shown, size) = (counted(files, "file"), format_size(bytes));
-    run.screen
-        .say(&format!("a backup would read {shown}, {size}; it would reuse {unchanged} unchanged"));
+    run.screen.say(&format!("a backup would read {shown}, {size}; unchanged files: {unchanged}"));
     let plan =
         PackPlan { written_bytes: bytes, requests_beside: REQUESTS_BESIDE, ..PackPlan::default() };
     let cost = run.say_cost(store, &plan)?;

@@ -102,8 +102,8 @@ fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
         let how = match store.absent().count() {
             0 => "pinstripe repair",
             _ => {
-                "'pinstripe repair' (first attach an absent member, or replace it with \
-                        'pinstripe member replace N --to DIR')"
+                "'pinstripe repair' (first attach an absent member, or replace it with 'pinstripe \
+                 member replace N --to DIR')"
             }
         };
         say(format!("{parts} can be repaired with: {how}"));
@@ -121,8 +121,8 @@ fn say(run: &Run, store: &Store, outcome: &check::CheckOutcome) {
         ));
     }
     if outcome.without_key {
-        say("without the key, only checksums were verified; whether the snapshots have \
-                    all their data was not checked"
+        say("without the key, only checksums were verified; whether the snapshots have all their \
+             data was not checked"
             .to_owned());
     } else if outcome.repairable + outcome.strays == 0 && run.count(Counter::Losses) == 0 {
         say("everything is there".to_owned());

@@ -112,8 +112,8 @@ fn summary(totals: &Totals, is_all: bool) -> String {
         };
     }
     format!(
-        "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, \
-                {metadata} with changed metadata only; the size changed from {} to {}",
+        "{} added, {deleted} deleted, {modified} modified, {retyped} of another type, {metadata} \
+         with changed metadata only; the size changed from {} to {}",
         counted(*added, "path"),
         format_size(*old_bytes),
         format_size(*new_bytes),

@@ -117,8 +117,7 @@ impl ForgetArgs {
         let written = run.config()?.retention.policy();
         if !written.is_empty() {
             run.monitor.note(
-                "the snapshots to keep follow from the rules under [retention] in the config \
-                    file",
+                "the snapshots to keep follow from the rules under [retention] in the config file",
             );
         }
         Ok(written)

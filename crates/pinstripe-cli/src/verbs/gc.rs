@@ -175,7 +175,7 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
         let sessions = counted(outcome.fenced_sessions, "session");
         say(format!(
             "ended {sessions} without a heartbeat; a backup whose session was ended makes no \
-                snapshot"
+             snapshot"
         ));
     }
     if outcome.stale_objects + outcome.ended_sessions > 0 {

@@ -174,16 +174,16 @@ impl InitArgs {
         let first = escape::path(&self.members[0]);
         if config.parity == 0 {
             say("the store has no parity: the loss of any member loses data; see --parity in \
-                    'pinstripe init --help'"
+                 'pinstripe init --help'"
                 .to_owned());
         }
         say(format!("to back up, run 'pinstripe backup PATH --store {first}'"));
     }
 }
 
-const WAYS: &str = "give --password-file FILE, --password-command COMMAND, --key-file FILE (created if \
-        missing) or the variable PINSTRIPE_PASSWORD, run this command at a terminal, or create a \
-        store without encryption with --encryption none";
+const WAYS: &str = "give --password-file FILE, --password-command COMMAND, --key-file FILE \
+                    (created if missing) or the variable PINSTRIPE_PASSWORD, run this command at a \
+                    terminal, or create a store without encryption with --encryption none";
 
 /// A short description of a store with `members` members.
 pub fn described(config: &StoreConfig, members: usize) -> String {

@@ -92,8 +92,8 @@ impl JoinArgs {
             return Err(Error::new(Kind::Exists, "the file exists already")
                 .at(&self.output)
                 .advice(
-                    "nothing was written; name another file, or overwrite the existing file \
-                        with --force",
+                    "nothing was written; name another file, or overwrite the existing file with \
+                     --force",
                 ));
         }
         for output in &self.outputs {

@@ -160,8 +160,8 @@ impl KeyArgs {
                 let (removed, sound) = key::remove(&store, slot)?;
                 run.screen.say(&format!("removed key slot {}", &removed[..8]));
                 run.screen.say(
-                    "to protect later backups from anyone who knows the removed password \
-                            or key file, run 'pinstripe key rotate'",
+                    "to protect later backups from anyone who knows the removed password or key \
+                     file, run 'pinstripe key rotate'",
                 );
                 if let Some(slot) = sound {
                     run.screen.event(&event(&slot))?;
@@ -173,8 +173,8 @@ impl KeyArgs {
     }
 }
 
-const NEW_WAYS: &str = "give --new-password-file FILE, --new-password-command COMMAND or --new-key-file FILE, or \
-        run this command at a terminal";
+const NEW_WAYS: &str = "give --new-password-file FILE, --new-password-command COMMAND or \
+                        --new-key-file FILE, or run this command at a terminal";
 
 fn list(run: &Run) -> Result<Ending> {
     let store = run.open_locked()?;

@@ -153,8 +153,7 @@ fn add(run: &Run, place: &Path, same_disk: bool) -> Result<Ending> {
         counted(added.data as u64, "strip")
     ));
     run.screen.say(
-        "stored data is not moved; to spread it over all members, run 'pinstripe member \
-            rebalance'",
+        "stored data is not moved; to spread it over all members, run 'pinstripe member rebalance'",
     );
     Ok(Ending::done(Event::default().with_fields(&added)))
 }
@@ -174,8 +173,8 @@ fn remove(run: &Run, number: usize) -> Result<Ending> {
 }
 
 /// Snapshots, index and sealed key slots stay on a removed member.
-const LEFT_THERE: &str = "the files of the removed member, including sealed keys, stay at its place until they \
-            are deleted by hand";
+const LEFT_THERE: &str = "the files of the removed member, including sealed keys, stay at its \
+                          place until they are deleted by hand";
 
 pub(super) fn replace(run: &Run, number: usize, place: &Path, same_disk: bool) -> Result<Ending> {
     let place = &run.place(place)?;
@@ -228,8 +227,8 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     }
     if !dry_run && run.count(Counter::Losses) == 0 {
         run.screen.say(&format!(
-            "the other half of the store is no longer needed: {} can be emptied, and then \
-                    added to this store with 'pinstripe member add'",
+            "the other half of the store is no longer needed: {} can be emptied, and then added to \
+             this store with 'pinstripe member add'",
             escape::path(place)
         ));
     }
@@ -280,9 +279,9 @@ fn say_moved(run: &Run, moved: &Moved, act: &str) {
 pub(super) fn say_given_up(run: &Run, chunks: u64) {
     if chunks > 0 {
         run.screen.say(&format!(
-            "gave up {} that cannot be recovered; all other content has its parity again. \
-                    Back up now: data that the sources still have is stored again, and completes \
-                    the snapshots named above",
+            "gave up {} that cannot be recovered; all other content has its parity again. Back up \
+             now: data that the sources still have is stored again, and completes the snapshots \
+             named above",
             counted(chunks, "chunk")
         ));
     }

@@ -52,8 +52,8 @@ impl ProbeArgs {
                     .at(place)
                     .expected("success of every attempt", &missing.seen)
                     .advice(
-                        "use another endpoint; an endpoint that lacks only \
-                                create-if-absent can be used with --one-writer",
+                        "use another endpoint; an endpoint that lacks only create-if-absent can be \
+                         used with --one-writer",
                     ))
             }
         }

@@ -63,12 +63,11 @@ impl RecoverArgs {
             (true, _) => "the take was complete already; nothing was changed".to_owned(),
             (_, true) => {
                 "the take was armed but never began: nothing had been recorded, and only the \
-                    manifest and the journal of the take are left"
+                 manifest and the journal of the take are left"
                     .to_owned()
             }
             _ => format!(
-                "{} completed with all durable data, up to {} after the beginning of the \
-                        take",
+                "{} completed with all durable data, up to {} after the beginning of the take",
                 counted(outcome.files.len() as u64, "file"),
                 time::span(outcome.longest),
             ),

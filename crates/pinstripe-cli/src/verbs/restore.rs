@@ -119,8 +119,8 @@ impl RestoreArgs {
         let (snapshot, path) = snapshot_path::parse(&self.what)?;
         if self.to.is_none() && !self.in_place {
             return Err(Error::new(Kind::Usage, "no target was named").advice(
-                "name an empty directory with --to DIR, or restore to the original places \
-                        with --in-place ('--in-place --dry-run' shows what would change)",
+                "name an empty directory with --to DIR, or restore to the original places with \
+                 --in-place ('--in-place --dry-run' shows what would change)",
             ));
         }
         let to = self.to.as_deref().unwrap_or(Path::new("/"));

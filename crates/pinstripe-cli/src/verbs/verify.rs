@@ -106,8 +106,7 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
         match (is_lost, found.is_repairable) {
             (true, _) => "some data of the take is damaged or missing, as named above",
             (false, true) =>
-                "the take is complete, but one of its copies is damaged or missing, as \
-                        named above",
+                "the take is complete, but one of its copies is damaged or missing, as named above",
             (false, false) => "everything is intact",
         },
         test_frames(&found),

@@ -103,8 +103,8 @@ impl FileDevice {
                 let error =
                     Error::new(Kind::Busy, "another process of pinstripe has this device open");
                 Err(self.placed(error).advice(
-                    "'pinstripe array status' shows whether the array is served; \
-                            otherwise, wait until the other command has ended",
+                    "'pinstripe array status' shows whether the array is served; otherwise, wait \
+                     until the other command has ended",
                 ))
             }
             Err(errno) => Err(self.cannot("cannot be locked", errno)),

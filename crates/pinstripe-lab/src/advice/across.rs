@@ -132,8 +132,8 @@ fn evidence(
         others.map(|it| format!("; {}: {:.2}, {:.2}", it.value, it.share, it.moved)).collect();
     let notes: String = results.notes.iter().map(|note| format!("; {note}")).collect();
     format!(
-        "{:.2} of the best rate, members move {:.2} bytes for each byte \
-                requested{others}; means of {loads}, each of {runs} runs or more{notes}",
+        "{:.2} of the best rate, members move {:.2} bytes for each byte requested{others}; means \
+         of {loads}, each of {runs} runs or more{notes}",
         chosen.share, chosen.moved,
     )
 }

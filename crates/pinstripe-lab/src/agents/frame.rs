@@ -226,8 +226,7 @@ impl FrameOpener {
             Some(_) => Ok(()),
             None => Err(Error::new(
                 Kind::Corrupt,
-                "this peer sent a message that is changed, repeated, forged or out of \
-                        order",
+                "this peer sent a message that is changed, repeated, forged or out of order",
             )),
         }
     }

@@ -13,8 +13,8 @@ const CONTEXT: &str = "pinstripe lab agent 2026-11-25 key of a token";
 /// A token of fewer bytes can be guessed by a host that has listened to one connection.
 const LEAST_BYTES: usize = 32;
 const MOST_BYTES: u64 = 4096;
-const ADVICE: &str = "create a token with 'openssl rand -hex 32 > FILE; chmod 600 FILE', and use the same \
-            file on all machines";
+const ADVICE: &str = "create a token with 'openssl rand -hex 32 > FILE; chmod 600 FILE', and use \
+                      the same file on all machines";
 
 /// A key made of a token. It is never shown and never sent.
 #[derive(Clone)]

@@ -135,8 +135,9 @@ const OPTIONS: &[CaseOption] = &[
 
 /// The note on `--compat sysbench` in the results.
 const COMPAT_NOTE: &str = "like sysbench: every 100 requests, fsync is called for every file in \
-        turn, written or not, and sequential modes start again at the beginning until the time \
-        is over; the figures of writing modes show fsync more than writing";
+                           turn, written or not, and sequential modes start again at the beginning \
+                           until the time is over; the figures of writing modes show fsync more \
+                           than writing";
 
 /// The number of requests after which sysbench syncs every file (file-fsync-freq).
 const SYSBENCH_EVERY: u64 = 100;
@@ -227,8 +228,8 @@ fn tables(results: &Results) -> Vec<Table> {
         ]);
     }
     let note = "IOPS are requests per second, including the time until all data was durable. \
-            Response times are those of all reads and writes; with --rate, they are measured \
-            from the time at which the request was due.";
+                Response times are those of all reads and writes; with --rate, they are measured \
+                from the time at which the request was due.";
     vec![Table::from_rows("Requests", note, rows)]
 }
 

@@ -151,7 +151,7 @@ impl Plan for OpMix {
     fn notes(&self) -> Vec<String> {
         vec![
             "only the operation Flush waits for the disk: the data of all other operations is \
-                accepted, but not durable"
+             accepted, but not durable"
                 .to_owned(),
         ]
     }
@@ -249,8 +249,8 @@ fn before_and_after(variants: &[&Variant]) -> Option<Table> {
     let disturbed = variants.iter().any(|it| it.values().is_empty());
     let note = match disturbed {
         true => {
-            "Every run of one directory was disturbed: the times of that directory include \
-                all its runs."
+            "Every run of one directory was disturbed: the times of that directory include all its \
+             runs."
         }
         false => "The times are from all runs that count; the runs of the directories alternate.",
     };

@@ -295,9 +295,8 @@ impl Plan for ReadAheadCase {
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.sets_kernel() {
             intents.push(
-                "set read_ahead_kb of the disk or mount, and restore its old value at the \
-                        end"
-                .to_owned(),
+                "set read_ahead_kb of the disk or mount, and restore its old value at the end"
+                    .to_owned(),
             );
         }
         intents

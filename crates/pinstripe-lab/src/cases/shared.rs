@@ -239,8 +239,8 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
 pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
-        "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and \
-                remove that directory at the end"
+        "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and remove \
+         that directory at the end"
     )
 }
 
@@ -284,8 +284,7 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
             .at(dir);
     let error = error.expected(format_size(bytes), format_size(free));
     Err(error.advice(
-        "name another directory, or measure a smaller size: see the options for \
-            sizes in --help",
+        "name another directory, or measure a smaller size: see the options for sizes in --help",
     ))
 }
 

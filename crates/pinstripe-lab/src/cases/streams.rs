@@ -95,8 +95,9 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 /// The note on all results.
-const NOTE: &str = "rates include the time until all data was durable; before the sync at the \
-        end, data written with the policies buffered or uncached was accepted, but not durable";
+const NOTE: &str = "rates include the time until all data was durable; before the sync at the end, \
+                    data written with the policies buffered or uncached was accepted, but not \
+                    durable";
 
 fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let (files, block_bytes) = (values.count("files"), values.size("block-size"));
@@ -187,8 +188,8 @@ fn tables(results: &Results) -> Vec<Table> {
         grid("MB/s until durable", "", &grid::value),
         grid(
             "MB/s accepted",
-            "Rates without the sync at the end: the program sees these rates, but may \
-                    lose the data.",
+            "Rates without the sync at the end: the program sees these rates, but may lose the \
+             data.",
             &grid::named("accepted_mb_per_s"),
         ),
         grid("Duration of the sync at the end, in seconds", "", &grid::named("sync_s")),

@@ -160,8 +160,7 @@ impl Plan for WalkCase {
             },
             group: "walk".to_owned(),
             about: format!(
-                "every entry read with its attributes (stat), by {walker}, threads: \
-                    {threads}"
+                "every entry read with its attributes (stat), by {walker}, threads: {threads}"
             ),
             parameters: vec![Parameter::new("walker", walker), Parameter::new("threads", threads)],
             metric: Metric {

@@ -138,7 +138,7 @@ fn table(first: &Results, others: &[&Against]) -> Markup {
             div class="wide" {
                 table class="own" {
                     caption class="unseen" { "Each variant in A and in the other results, and how \
-                            many times as fast as in A" }
+                                              many times as fast as in A" }
                     thead { tr {
                         th class="left" scope="col" { "variant" } th scope="col" { "A" }
                         @for other in shown {

@@ -28,8 +28,8 @@ pub(super) fn show(history: &[Series]) -> Markup {
             section class="screen" {
                 h2 { "History" }
                 p class="quiet" {
-                    "Earlier executions of the same case with the same settings in the \
-                            same place; the last one is this execution. The "
+                    "Earlier executions of the same case with the same settings in the same place; \
+                     the last one is this execution. The "
                     "line is the median, and the band its 95 % interval; each row is scaled from its lowest to its highest value. "
                     "A bar with a number marks a lasting change (e-divisive, at least three executions on either side)."
                     @if more > 0 { " " (more) " more variants are shown by " code { "pinstripe lab history" } "." }

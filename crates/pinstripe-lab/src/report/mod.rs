@@ -89,7 +89,7 @@ pub fn page_of_files(
                 (content)
                 footer class="quiet" {
                     span class="paper" { "The screen shows all of this page; the printed page \
-                            shows what fits on two sheets. " }
+                                          shows what fits on two sheets. " }
                     @if let Some(left_out) = detail.left_out() { (left_out) " " }
                     (was_thinned.text())
                 }
@@ -109,8 +109,8 @@ impl ResultDetail {
                 Some("The results have more than a small page can show: figures were left out.")
             }
             ResultDetail::Across => Some(
-                "The results have more than a small page can show: the sections of the \
-                        individual results were left out. Make a page of fewer results.",
+                "The results have more than a small page can show: the sections of the individual \
+                 results were left out. Make a page of fewer results.",
             ),
         }
     }

@@ -129,8 +129,8 @@ fn basis(results: &Results) -> String {
     let accepted = runs().filter(|run| run.is_valid() && !run.disturbances.is_empty()).count();
     parts.push(match all - valid {
         0 if accepted > 0 => format!(
-            "All {all} runs count; {accepted} of these runs were disturbed by other \
-                    programs, which was accepted."
+            "All {all} runs count; {accepted} of these runs were disturbed by other programs, \
+             which was accepted."
         ),
         0 => format!("All {all} runs count."),
         disturbed if accepted > 0 => format!(

@@ -46,8 +46,8 @@ pub fn refuse_repeated(named: &[(String, &Results)]) -> Result<()> {
         if let Some((earlier, _)) = named[..at].iter().find(is_it) {
             let what = format!("{earlier} and {name} are results of the same execution");
             return Err(Error::new(Kind::Usage, what).advice(
-                "an execution counts only once, even if its file has two names: leave out \
-                        one of the two",
+                "an execution counts only once, even if its file has two names: leave out one of \
+                 the two",
             ));
         }
     }

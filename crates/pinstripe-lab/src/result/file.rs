@@ -90,8 +90,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         let what = if bytes.is_empty() { "is empty" } else { "this is not a file of results" };
         return Err(Error::new(Kind::Corrupt, what).advice(
-            "'pinstripe lab run' writes files of results, and 'pinstripe lab report' \
-                    writes pages that contain results",
+            "'pinstripe lab run' writes files of results, and 'pinstripe lab report' writes pages \
+             that contain results",
         ));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;

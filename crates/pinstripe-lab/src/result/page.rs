@@ -33,17 +33,16 @@ impl Thinned {
         match self {
             Thinned::Whole => "This page contains all data of its results.",
             Thinned::Coarse => {
-                "This page contains the data of its results; to keep the page small, \
-                        samples over time and times of requests are in coarser steps."
+                "This page contains the data of its results; to keep the page small, samples over \
+                 time and times of requests are in coarser steps."
             }
             Thinned::NoSamples => {
-                "This page contains the data of its results; to keep the page small, \
-                        samples over time are left out and times of requests are in coarser \
-                        steps."
+                "This page contains the data of its results; to keep the page small, samples over \
+                 time are left out and times of requests are in coarser steps."
             }
             Thinned::NoLatency => {
-                "This page contains the values of all runs; to keep the page small, \
-                        samples over time and times of requests are left out."
+                "This page contains the values of all runs; to keep the page small, samples over \
+                 time and times of requests are left out."
             }
             Thinned::Nothing => {
                 "The results are too large to be embedded in this page: keep the results file."
@@ -121,8 +120,8 @@ fn thin(results: &Results, thinned: Thinned, samples: usize, buckets: u32) -> Re
     }
     let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
     runs.for_each(|run| thin_run(run, samples, buckets));
-    let note = "the results were read from a report page: samples over time and times of \
-                requests were made coarser or left out";
+    let note = "the results were read from a report page: samples over time and times of requests \
+                were made coarser or left out";
     if !results.notes.iter().any(|it| it == note) {
         results.notes.push(note.to_owned());
     }
@@ -166,8 +165,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
     let all = elements.collect::<Result<Vec<Results>>>()?;
     match all.is_empty() {
         true => Err(Error::new(Kind::Corrupt, "this is not a page with results").advice(
-            "a page of 'pinstripe lab report' contains its results, unless the page is \
-                    cut off or says that the results were too large",
+            "a page of 'pinstripe lab report' contains its results, unless the page is cut off or \
+             says that the results were too large",
         )),
         false => Ok(all),
     }

@@ -29,7 +29,7 @@ pub use mount::{Mounted, may_mount};
 
 /// The advice about a lack of rights.
 const AS_ROOT: &str = "run the case as root, or measure a mounted file system with 'pinstripe lab \
-        run fileio --dir DIR'";
+                       run fileio --dir DIR'";
 
 /// The device that is formatted and mounted.
 #[derive(Debug)]
@@ -114,8 +114,8 @@ impl Scratch {
                 "bypassing the page cache of the underlying file system"
             }
             Scratch::Image(_) => {
-                "through the page cache of the underlying file system, which does not \
-                        support direct I/O"
+                "through the page cache of the underlying file system, which does not support \
+                 direct I/O"
             }
         };
         let bytes = self.bytes().map_or("a size unknown".to_owned(), format_size);

@@ -32,8 +32,8 @@ fn of_hosts(results: &Results) -> Table {
         ("state", Align::Left),
     ];
     let note = "'clock' is how far the host's time of day is ahead of that of the coordinator, \
-            with an error of at most 'doubt', which is half of the shortest of several round \
-            trips. Runs are started by monotonic clocks.";
+                with an error of at most 'doubt', which is half of the shortest of several round \
+                trips. Runs are started by monotonic clocks.";
     let mut table = Table::new("hosts", note, &columns);
     for host in &results.hosts {
         let clock = |of: fn(&ClockDifference) -> String| {
@@ -64,9 +64,9 @@ fn by_host(results: &Results) -> Table {
         ("max", Align::Right),
         ("runs", Align::Right),
     ];
-    let note = "Results of each host, measured while the other hosts ran: medians of the runs \
-            that count on that host. The table above is for all hosts: it has the sum of the \
-            rates, and for all other values that of the worst host.";
+    let note = "Results of each host, measured while the other hosts ran: medians of the runs that \
+                count on that host. The table above is for all hosts: it has the sum of the rates, \
+                and for all other values that of the worst host.";
     let mut table = Table::new("by host", note, &columns);
     let each: Vec<(&Host, Results)> = results
         .hosts
@@ -112,8 +112,8 @@ pub fn clock_line(host: &Host) -> String {
     match &host.clock {
         None => format!("{address} ({name}): the clock of this host was not compared"),
         Some(it) => format!(
-            "{address} ({name}): the clock of this host is {} off the coordinator's, \
-                    within {} (round trip {}, {} exchanges)",
+            "{address} ({name}): the clock of this host is {} off the coordinator's, within {} \
+             (round trip {}, {} exchanges)",
             signed(it.offset_s),
             duration(seconds(it.doubt_s)),
             duration(seconds(it.round_trip_s)),
@@ -126,8 +126,8 @@ pub fn clock_line(host: &Host) -> String {
 pub(super) fn host_lines(results: &Results) -> Vec<String> {
     let lost = results.lost_hosts().map(|(host, why)| {
         format!(
-            "the host {} was lost: {why}; its part of the run is missing, and no further \
-                    run was started",
+            "the host {} was lost: {why}; its part of the run is missing, and no further run was \
+             started",
             host.address
         )
     });
@@ -152,8 +152,8 @@ fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
         format!("; over the total time, all hosts together transferred {} MB/s", figure(it))
     });
     Some(format!(
-        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: the \
-                sum of rates is correct only while all hosts run{}",
+        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: the sum of \
+         rates is correct only while all hosts run{}",
         variant.name,
         until.unwrap_or_default()
     ))

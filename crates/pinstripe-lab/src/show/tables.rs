@@ -155,8 +155,8 @@ pub(crate) fn mood_text(results: &Results) -> Option<String> {
     let (low, high) = results.disk_mood()?;
     let by = (high / low - 1.0) * 100.0;
     Some(format!(
-        "the speed of the disk changed by {by:.0} % during the measurement: from round to \
-                round, a short read took {low:.0} to {high:.0} us"
+        "the speed of the disk changed by {by:.0} % during the measurement: from round to round, a \
+         short read took {low:.0} to {high:.0} us"
     ))
 }
 
@@ -167,8 +167,8 @@ pub(crate) fn hump_text(variant: &Variant) -> Option<String> {
     let (low, high) = (figure(found.low), figure(found.high));
     let unit = &variant.metric.unit;
     Some(format!(
-        "the runs form two groups, which a median does not show: about {low} {unit} \
-                ({below} runs) and {high} {unit} ({above} runs)"
+        "the runs form two groups, which a median does not show: about {low} {unit} ({below} runs) \
+         and {high} {unit} ({above} runs)"
     ))
 }
 
@@ -182,8 +182,8 @@ pub(crate) fn verdict_lines(results: &Results) -> Vec<String> {
         many => {
             let all = results.verdicts.len();
             let line = format!(
-                "too few runs count for {many} of {all} comparisons: use a larger --runs \
-                        or --time, or measure on a less busy machine"
+                "too few runs count for {many} of {all} comparisons: use a larger --runs or \
+                 --time, or measure on a less busy machine"
             );
             lines.chain([line]).collect()
         }

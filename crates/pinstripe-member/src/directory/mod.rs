@@ -88,8 +88,7 @@ impl DirectoryMember {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
                 return Err(Error::io("cannot create the member's directory", path, error).advice(
-                    "create the parent directory of the member first; is the disk \
-                            mounted?",
+                    "create the parent directory of the member first; is the disk mounted?",
                 ));
             }
         }
@@ -148,8 +147,8 @@ impl DirectoryMember {
             .map_err(|error| Error::io("cannot list the directory", place, error))?;
         let Some(strange) = strange else { return Ok(()) };
         let advice = if strange == ExtentName::Label.path() {
-            "this directory is or was a member of a store: name another directory, or \
-                    empty this one if nothing in it is needed"
+            "this directory is or was a member of a store: name another directory, or empty this \
+             one if nothing in it is needed"
         } else {
             "name an empty directory, or a new directory below this one"
         };

@@ -79,9 +79,9 @@ impl DirectoryWriter {
         let error = Error::io(what, self.target(), error);
         match error.kind() {
             Kind::NoSpace => error.advice(
-                "free space with 'pinstripe forget' and 'pinstripe gc', which also work \
-                        on a full disk, or move the member to a larger disk with 'pinstripe \
-                        member replace N --to DIR'",
+                "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full \
+                 disk, or move the member to a larger disk with 'pinstripe member replace N --to \
+                 DIR'",
             ),
             Kind::Io => error.advice(
                 "see the system log (dmesg) for this disk; everything finished before is \

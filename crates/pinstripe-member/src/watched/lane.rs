@@ -137,8 +137,8 @@ impl Lane {
             .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
             .advice(format!(
                 "the member counts as failed until {until}; check its disk or network; \
-                        --without-member N leaves the member out from the start, \
-                        --member-timeout changes the time limit"
+                 --without-member N leaves the member out from the start, --member-timeout changes \
+                 the time limit"
             ))
     }
 

@@ -308,12 +308,12 @@ impl EngineWriter<'_> {
         let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
             true => {
-                "the files of this stream were lost with their directory; for a mirror, name \
-                    a second directory with --to"
+                "the files of this stream were lost with their directory; for a mirror, name a \
+                 second directory with --to"
             }
             false => {
-                "the recording up to that frame is complete; for a mirror, name a second \
-                        directory with --to"
+                "the recording up to that frame is complete; for a mirror, name a second directory \
+                 with --to"
             }
         };
         let what = format!("stream '{name}' ends at frame {frame}");

@@ -40,13 +40,12 @@ pub(crate) fn check_flac(shape: &StreamShape) -> Result<()> {
             .expected(
                 format!(
                     "format u8, s16 or s24, at most {CHANNELS_MAX} channels, and at most \
-                        {RATE_MAX} Hz"
+                     {RATE_MAX} Hz"
                 ),
                 found,
             )
             .advice(
-                "record with --format wav, or record each channel in its own file \
-                        (without --poly)",
+                "record with --format wav, or record each channel in its own file (without --poly)",
             ));
     }
     library::FlacLibrary::get().map(|_| ())

@@ -147,7 +147,7 @@ impl RecordInput for AlsaInput {
         if capture.xruns > 0 {
             let what = format!("{} times, the sound card was not read in time", capture.xruns);
             let advice = "allow real-time priority, or stop the programs that keep the processors \
-                    busy";
+                          busy";
             (feed.warn)(Error::new(Kind::Io, what).advice(advice));
         }
         if capture.suspends > 0 {

@@ -156,8 +156,8 @@ impl JackInput {
                 (false, None) => {
                     let what = format!("the port '{}' is missing", printable(name));
                     (feed.warn)(Error::new(Kind::NotFound, what).advice(
-                        "the stream of the missing port is recorded as silence until \
-                                    the port returns",
+                        "the stream of the missing port is recorded as silence until the port \
+                         returns",
                     ));
                     *since = Some(clock::monotonic());
                 }
@@ -252,8 +252,8 @@ impl RecordInput for JackInput {
             let times = counted(last.xruns, "time", "times");
             let what = format!("the JACK server missed its deadline {times}");
             (feed.warn)(Error::new(Kind::Io, what).advice(
-                "the samples of a block with a missed deadline may be wrong even if \
-                            no frame is missing",
+                "the samples of a block with a missed deadline may be wrong even if no frame is \
+                 missing",
             ));
         }
         ended.and_then(|()| whole(&last))

@@ -65,8 +65,7 @@ impl Wire {
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format")).expected(
-                "format u8, s16, s24, s32 or f32, optionally with the suffix le or be, or \
-                        s24_32le",
+                "format u8, s16, s24, s32 or f32, optionally with the suffix le or be, or s24_32le",
                 text,
             )),
         }
@@ -319,8 +318,7 @@ impl RecordInput for PcmInput {
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
             let what = format!(
-                "the last {filled} bytes of the input are not a complete frame and were \
-                        discarded"
+                "the last {filled} bytes of the input are not a complete frame and were discarded"
             );
             (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
         }

@@ -60,8 +60,8 @@ pub fn check_apart(inputs: &[InputSpec]) -> Result<()> {
     match shared {
         Some((_, source)) => {
             Err(Error::new(Kind::Usage, format!("two inputs would read {source}")).advice(
-                "each input would receive only a part of the data: name the source once, \
-                        with all its channels",
+                "each input would receive only a part of the data: name the source once, with all \
+                 its channels",
             ))
         }
         None => Ok(()),

@@ -102,7 +102,7 @@ impl JackSink {
         if connected < self.ports.len() {
             let what = format!("{connected} of {} ports are connected", self.ports.len());
             let advice = "connect the other ports with jack_connect, or name the ports with --to \
-                    jack:PATTERN";
+                          jack:PATTERN";
             monitor.warning(CLIENT, Error::new(Kind::NotFound, what).advice(advice));
         }
         connected
@@ -146,7 +146,7 @@ impl JackSink {
         if last.xruns > 0 {
             let what = format!("the JACK server missed its deadline {} times", last.xruns);
             let advice = "a block with a missed deadline may have been played wrong even if no \
-                    frame is missing";
+                          frame is missing";
             monitor.warning(CLIENT, Error::new(Kind::Io, what).advice(advice));
         }
         Ok(PlayOutcome {

@@ -69,8 +69,8 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
             false => (format!("{} at most", format_size(ARENA_MAX_BYTES)), format_size(bytes)),
         };
         return Err(Error::new(Kind::Refused, what).expected(most, found).advice(
-            "record fewer streams, use smaller rings (--ring), or use one file for all \
-                    channels of an input (--poly)",
+            "record fewer streams, use smaller rings (--ring), or use one file for all channels of \
+             an input (--poly)",
         ));
     }
     Ok(bytes)

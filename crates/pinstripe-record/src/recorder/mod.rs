@@ -278,8 +278,7 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
             "--armed and --pre-roll cannot be combined with --play",
         )
         .advice(
-            "leave out --armed and --pre-roll: with --play, recording starts when playback \
-                starts",
+            "leave out --armed and --pre-roll: with --play, recording starts when playback starts",
         ));
     }
     if kind == FileKind::Flac && !pre_roll.is_zero() {

@@ -159,8 +159,8 @@ impl RunningTake {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
                 let what = format!("the source sends {measured} frames per second");
                 let error = Error::new(Kind::Io, what).expected(said, measured).advice(
-                    "the file headers have the configured rate: configure the rate that \
-                            the source really has, and start another take",
+                    "the file headers have the configured rate: configure the rate that the source \
+                     really has, and start another take",
                 );
                 self.shared.monitor.warning(&clock.source, error);
             }
@@ -190,8 +190,7 @@ impl RunningTake {
                 apart * 3.6,
             );
             let error = Error::new(Kind::Io, what).advice(
-                "pinstripe does not resample: drive both inputs by one clock, or resample \
-                        later",
+                "pinstripe does not resample: drive both inputs by one clock, or resample later",
             );
             self.shared.monitor.warning(&self.name, error);
         }
@@ -274,8 +273,8 @@ impl RunningTake {
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
             let what = format!("a ring of a stream was {:.0} % full", status.ring_worst_percent);
             let error = Error::new(Kind::Io, what).advice(
-                "the disk stalls for nearly as long as the rings last: make the rings \
-                        larger (--ring)",
+                "the disk stalls for nearly as long as the rings last: make the rings larger \
+                 (--ring)",
             );
             self.shared.monitor.warning(&self.name, error);
         }

@@ -34,10 +34,10 @@ pub(super) fn remove(
             Ok(true) => removed.push(path),
             Ok(false) => {
                 let what = "this file has samples, but no journal lists it: the file is left \
-                        unchanged";
+                            unchanged";
                 let error = Error::new(Kind::Changed, what).advice(
-                    "listen to this file; if the journal is damaged, the file may be part \
-                            of the take",
+                    "listen to this file; if the journal is damaged, the file may be part of the \
+                     take",
                 );
                 monitor.warning(path, error);
             }

@@ -332,8 +332,8 @@ impl Journal {
         let least = (self.longest_bytes * COMMITS_LEAST).max(ROOM_BYTES / 16);
         match self.make_room(self.room_to + 1) {
             Err(error) if ahead < least => Err(error.advice(
-                "free space on the disk; the recorder ended the take while there was \
-                        still enough space to complete it",
+                "free space on the disk; the recorder ended the take while there was still enough \
+                 space to complete it",
             )),
             _ => Ok(()),
         }

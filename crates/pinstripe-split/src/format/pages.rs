@@ -195,8 +195,8 @@ impl Head {
             false => Err(Error::new(Kind::WrongMember, "this output belongs to another split")
                 .expected(self.split.short(), other.split.short())
                 .advice(
-                    "name only outputs of one split: 'pinstripe inspect OUT' shows to \
-                            which split an output belongs",
+                    "name only outputs of one split: 'pinstripe inspect OUT' shows to which split \
+                     an output belongs",
                 )),
         }
     }

@@ -118,8 +118,8 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     let of = reader.head().source_bytes.map_or_else(String::new, |bytes| format!(" of {bytes}"));
     Err(Error::new(Kind::Refused, format!("the split is incomplete: bytes present: {there}{of}"))
         .advice(
-            "continue the split with 'pinstripe split --resume', or join the present \
-                    bytes with --best-effort",
+            "continue the split with 'pinstripe split --resume', or join the present bytes with \
+             --best-effort",
         ))
 }
 
@@ -210,8 +210,8 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         if is_repairable {
             verified.repairable += 1;
             let error = error.advice(
-                "parity can replace this output; to restore it, split the \
-                    source again or copy the output again",
+                "parity can replace this output; to restore it, split the source again or copy the \
+                 output again",
             );
             monitor.warning(place, error);
         } else {

@@ -97,7 +97,7 @@ impl Reader {
             .expected(format!("at most {parity} of {outputs} outputs missing"), missing)
             .advice(
                 "name all existing outputs, or read the bytes of the present outputs with \
-                    --best-effort",
+                 --best-effort",
             ))
     }
 

@@ -152,8 +152,8 @@ impl JoinJob<'_> {
 fn lost_error(lost: &Range<u64>) -> Error {
     let Range { start, end } = lost;
     Error::new(Kind::TooManyLosses, format!("bytes {start}..{end} of the source are lost")).advice(
-        "'pinstripe verify OUT...' lists all lost bytes; --best-effort writes the intact \
-                bytes, with zeros in place of the lost ones",
+        "'pinstripe verify OUT...' lists all lost bytes; --best-effort writes the intact bytes, \
+         with zeros in place of the lost ones",
     )
 }
 

@@ -72,8 +72,8 @@ impl Units {
             if !begins_well || !ends_well || !is_within || range.is_empty() {
                 let Range { start, end } = range;
                 return Err(bad(format!(
-                    "bytes {start} to {end} cannot be the finished part of a source with \
-                            units of {unit_bytes} bytes"
+                    "bytes {start} to {end} cannot be the finished part of a source with units of \
+                     {unit_bytes} bytes"
                 )));
             }
             end = range.end;

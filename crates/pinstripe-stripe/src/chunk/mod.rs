@@ -71,7 +71,7 @@ impl Chunking {
                 .expected("a power of two from 4K to 16M", size_text(avg))
                 .advice(
                     "an average of 64K suits most data; write fixed:SIZE for chunks of equal \
-                        length",
+                     length",
                 ));
         }
         Ok(Chunking::ContentDefined { min: avg / 4, avg, max: avg * 4 })

@@ -83,8 +83,8 @@ impl Decoder {
                 return Err(Error::new(Kind::Unsupported, "a record uses an unknown codec")
                     .expected("a codec id from 0 to 4", codec_id)
                     .advice(
-                        "read the record with the version of pinstripe that wrote it, or \
-                                a newer version",
+                        "read the record with the version of pinstripe that wrote it, or a newer \
+                         version",
                     ));
             }
         };

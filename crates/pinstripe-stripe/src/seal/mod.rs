@@ -48,8 +48,8 @@ pub(crate) const TAG_BYTES: usize = 16;
 pub fn keys_changed() -> Error {
     Error::new(Kind::KeysChanged, "the keys of this store were changed while this command ran")
         .advice(
-            "run this command again, with the new password or key file if that was changed \
-                too; stored data is kept",
+            "run this command again, with the new password or key file if that was changed too; \
+             stored data is kept",
         )
 }
 
@@ -60,7 +60,7 @@ pub fn locked() -> Error {
         "this store is encrypted, and neither a password nor a key file was given",
     )
     .advice(
-        "give a password or key file with --password-file FILE, --password-command \
-                COMMAND, --key-file FILE, or the variable PINSTRIPE_PASSWORD",
+        "give a password or key file with --password-file FILE, --password-command COMMAND, \
+         --key-file FILE, or the variable PINSTRIPE_PASSWORD",
     )
 }

@@ -321,8 +321,8 @@ impl<'a> Row<'a> {
         let gone: Vec<String> =
             gone.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
         let what = format!(
-            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, but \
-                    parity can replace only {} ({})",
+            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, but parity can \
+             replace only {} ({})",
             gone.join(" and "),
             self.row,
             strips.len(),

@@ -246,8 +246,8 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let (what, advice) = match fate {
             FailureDomain::Disk(name) => (
                 format!("this member is on the same disk ({name}) as {other}"),
-                "if that disk is lost, both members are lost, and both members share its \
-                        speed; name a directory on another disk, or accept this with --same-disk",
+                "if that disk is lost, both members are lost, and both members share its speed; \
+                 name a directory on another disk, or accept this with --same-disk",
             ),
             FailureDomain::Endpoint(name) => (
                 format!("this member is at the same endpoint ({name}) as {other}"),

@@ -58,9 +58,9 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     let slots = slots.into_iter().map(Slot::of).collect();
     for (name, error) in room.damaged {
         let error = error.advice(
-            "no member has an intact copy of this key slot; the other slots still work. \
-                    Add another with 'pinstripe key add', and remove this one by its id with \
-                    'pinstripe key remove'",
+            "no member has an intact copy of this key slot; the other slots still work. Add \
+             another with 'pinstripe key add', and remove this one by its id with 'pinstripe key \
+             remove'",
         );
         monitor.warning(name.path(), error);
     }

@@ -141,7 +141,7 @@ fn assign_replacement(
             .at(&member_slot.place)
             .advice(
                 "'pinstripe repair' without --member repairs damage on a present member; to \
-                    replace the member, detach it first",
+                 replace the member, detach it first",
             ));
     }
     if !same_disk {

@@ -180,8 +180,8 @@ impl<'a> Selection<'a> {
                 return Err(Error::new(Kind::Refused, what)
                     .at(self.options.to.join(shown(&named[..at])))
                     .advice(
-                        "name the path to restore as SNAPSHOT:PATH, and a target directory \
-                            with --to",
+                        "name the path to restore as SNAPSHOT:PATH, and a target directory with \
+                         --to",
                     ));
             }
         }
@@ -322,8 +322,8 @@ pub(super) fn refuse_losses(snapshot: &Snapshot) -> Result<()> {
     if lost > 0 {
         let lost = pinstripe_base::units::counted(lost, "entry", "entries");
         let what = format!(
-            "{lost} could not be backed up: --delete would remove these paths, because \
-                    the snapshot lacks them"
+            "{lost} could not be backed up: --delete would remove these paths, because the \
+             snapshot lacks them"
         );
         return Err(Error::new(Kind::Refused, what).advice(OVERRIDE_IT));
     }

@@ -11,13 +11,13 @@ use pinstripe_base::monitor::Monitor;
 pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or \
      'pinstripe repair' restores what the member lacks";
 /// Nothing was done about it.
-pub(super) const UNTOUCHED: &str = "the other members are intact; 'pinstripe scrub' or 'pinstripe repair' updates this \
-            member";
+pub(super) const UNTOUCHED: &str = "the other members are intact; 'pinstripe scrub' or 'pinstripe \
+                                    repair' updates this member";
 /// All is being done about it.
 pub(super) const UPDATED: &str = "this member is being brought up to date";
 
 const BEHIND: &str = "the listings of this member's endpoint are outdated or incomplete: check \
-        again later; 'pinstripe probe PLACE' tests what the endpoint supports";
+                      again later; 'pinstripe probe PLACE' tests what the endpoint supports";
 
 /// Reports each member that was absent, with its extra and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {

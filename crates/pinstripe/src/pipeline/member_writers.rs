@@ -38,9 +38,9 @@ use pinstripe_stripe::{Abort, Geometry, StripSink};
 /// The advice for a full member.
 fn free_space(number: usize) -> String {
     format!(
-        "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full \
-                disk, or move the member to a larger disk with 'pinstripe member replace \
-                {number} --to DIR'; earlier snapshots are unaffected"
+        "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, or \
+         move the member to a larger disk with 'pinstripe member replace {number} --to DIR'; \
+         earlier snapshots are unaffected"
     )
 }
 
@@ -436,8 +436,8 @@ impl WritersShared<'_> {
             let advice = if is_full {
                 free_space(number)
             } else if self.parity == 0 {
-                "this store has no parity; a store created with --parity 1 survives the \
-                        loss of a member"
+                "this store has no parity; a store created with --parity 1 survives the loss of a \
+                 member"
                     .to_owned()
             } else {
                 "more members failed than parity can replace; earlier snapshots are unaffected"

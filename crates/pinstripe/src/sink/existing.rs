@@ -151,7 +151,7 @@ impl Existing {
         let is_changed = changed(&now) != changed(&self.stat) && !has_fewer_names;
         if facts(&now) != facts(&self.stat) || is_changed {
             let what = "another program changed the file while it was being restored; the file is \
-                    left as it is";
+                        left as it is";
             return Err(Error::new(Kind::Changed, what)
                 .at(shown(&self.path))
                 .advice("make sure that no program writes to the file, and restore it again"));

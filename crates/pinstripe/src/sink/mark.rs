@@ -100,7 +100,7 @@ pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
         )
         .advice(
             "continue the restore with the same command and --in-place, or choose an empty \
-                directory",
+             directory",
         );
     }
     refused("the target directory is not empty")

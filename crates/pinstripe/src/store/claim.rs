@@ -125,14 +125,12 @@ impl Store {
 fn has_the_right(other: &Session) -> Error {
     Error::new(
         Kind::Busy,
-        "another process is moving extents of packs, changing members, or repairing the \
-                store",
+        "another process is moving extents of packs, changing members, or repairing the store",
     )
     .at(name_of(other.id).path())
     .advice(
-        "let the other process finish, then run this command again, or wait with --wait; \
-                if that process ran on a machine that has stopped since, remove this file from \
-                all members",
+        "let the other process finish, then run this command again, or wait with --wait; if that \
+         process ran on a machine that has stopped since, remove this file from all members",
     )
 }
 

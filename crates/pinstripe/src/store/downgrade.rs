@@ -61,9 +61,9 @@ pub(super) fn refuse(
 
 fn both(what: &str, place: PathBuf) -> Error {
     Error::new(Kind::NotEncrypted, what).at(place).advice(
-        "the members were changed by something other than pinstripe: compare them with a \
-                copy, and open the store through an unchanged member; --i-know-it-is-plain opens \
-                the store without encryption, as its label says",
+        "the members were changed by something other than pinstripe: compare them with a copy, and \
+         open the store through an unchanged member; --i-know-it-is-plain opens the store without \
+         encryption, as its label says",
     )
 }
 

@@ -170,8 +170,8 @@ impl Store {
         }
         if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot").advice(
-                "without this key slot, nothing could be read again; first add another \
-                        one with 'pinstripe key add'",
+                "without this key slot, nothing could be read again; first add another one with \
+                 'pinstripe key add'",
             ));
         }
         let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
@@ -183,8 +183,8 @@ impl Store {
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another key slot was removed at the same time")
                 .advice(
-                    "nothing was changed; check with 'pinstripe key list' and run this \
-                        command again",
+                    "nothing was changed; check with 'pinstripe key list' and run this command \
+                     again",
                 ),
             _ => error,
         })?;
@@ -238,8 +238,8 @@ impl Store {
             Kind::Exists => {
                 Error::new(Kind::Busy, "the keys were rotated by another process at the same time")
                     .advice(
-                        "nothing was changed; open the store with the password or key \
-                                file that the other process set",
+                        "nothing was changed; open the store with the password or key file that \
+                         the other process set",
                     )
             }
             _ => error,

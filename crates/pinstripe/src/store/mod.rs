@@ -119,8 +119,8 @@ pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
 /// The advice about a member that is absent or has failed.
 pub(crate) fn attach_or_replace(number: usize) -> String {
     format!(
-        "is the disk mounted? attach the disk again, then run 'pinstripe repair'; if the \
-                disk is lost, run 'pinstripe member replace {number} --to DIR'"
+        "is the disk mounted? attach the disk again, then run 'pinstripe repair'; if the disk is \
+         lost, run 'pinstripe member replace {number} --to DIR'"
     )
 }
 

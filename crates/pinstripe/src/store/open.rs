@@ -336,8 +336,8 @@ impl Store {
         } else {
             (
                 Kind::TooManyLosses,
-                "attach the members at their former places, or name a member that knows \
-                        the new places with --store",
+                "attach the members at their former places, or name a member that knows the new \
+                 places with --store",
             )
         };
         Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))

@@ -171,9 +171,9 @@ impl Search {
             .at(&self.any)
             .expected("one place for each member", "two places with the same label")
             .advice(format!(
-                "the other members know this member at {recorded}: name that place, or \
-                        another member, with --store; if the complete member was moved from \
-                        there, remove the old label ({})",
+                "the other members know this member at {recorded}: name that place, or another \
+                 member, with --store; if the complete member was moved from there, remove the old \
+                 label ({})",
                 ExtentName::Label.path()
             )))
     }
@@ -304,8 +304,8 @@ impl Search {
 /// The error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
     Error::new(Kind::NotFound, format!("member {number} is left out as requested")).advice(
-        "run the command again without --without-member to use the member, then run \
-                'pinstripe repair'",
+        "run the command again without --without-member to use the member, then run 'pinstripe \
+         repair'",
     )
 }
 
@@ -327,8 +327,8 @@ fn of_another_half(place: &Path) -> Error {
     Error::new(Kind::WrongMember, "this member belongs to another half of the store")
         .at(place)
         .advice(format!(
-            "import the snapshots of that half with 'pinstripe member merge {}'; then \
-                    replace this member by a new one with 'pinstripe member replace N --to DIR'",
+            "import the snapshots of that half with 'pinstripe member merge {}'; then replace this \
+             member by a new one with 'pinstripe member replace N --to DIR'",
             place.display()
         ))
 }
@@ -420,15 +420,15 @@ fn read_label(member: &dyn Member) -> Result<Label> {
             Error::new(Kind::NotFound, "no member of a store is under this prefix")
                 .at(place)
                 .advice(
-                    "check the endpoint, the bucket and the prefix; if the member is lost \
-                            for good, run 'pinstripe member replace N --to PLACE'",
+                    "check the endpoint, the bucket and the prefix; if the member is lost for \
+                     good, run 'pinstripe member replace N --to PLACE'",
                 )
         }
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is not a member of a store")
             .at(place)
             .advice(
-                "is the disk of the member mounted? if the member is lost for good, run \
-                        'pinstripe member replace N --to DIR'",
+                "is the disk of the member mounted? if the member is lost for good, run 'pinstripe \
+                 member replace N --to DIR'",
             ),
         _ => error,
     })?;

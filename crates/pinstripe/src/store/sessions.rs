@@ -89,7 +89,7 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     );
     Err(Error::new(Kind::Busy, what).advice(format!(
         "let the session finish, then run this command again; if its machine is gone, run \
-                'pinstripe gc --fence {}'",
+         'pinstripe gc --fence {}'",
         other.id.short()
     )))
 }
@@ -156,8 +156,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
-            "the data that this writer relies on is unknown; if no writer is running, \
-                    remove this file from all members",
+            "the data that this writer relies on is unknown; if no writer is running, remove this \
+             file from all members",
         ));
     }
     Ok(found.sound.into_values().collect())

@@ -113,8 +113,8 @@ impl Store {
         match self.present().filter(is_newer).count() >= self.votes_on_leaving() {
             false => Ok(()),
             true => Err(Error::new(Kind::Busy, "this store is being upgraded").advice(
-                "finish the upgrade with 'pinstripe upgrade', or undo it with 'pinstripe \
-                        upgrade --back'",
+                "finish the upgrade with 'pinstripe upgrade', or undo it with 'pinstripe upgrade \
+                 --back'",
             )),
         }
     }
@@ -217,8 +217,8 @@ impl Store {
                 Err(Error::new(Kind::Busy, "another process is changing the members of this store")
                     .at(place.unwrap_or(&self.named))
                     .advice(
-                        "let the other process finish, then run this command again: it \
-                            continues where it stopped",
+                        "let the other process finish, then run this command again: it continues \
+                         where it stopped",
                     ))
             }
             _ => Ok(()),
@@ -343,13 +343,12 @@ impl Store {
                     if !member.list(room)?.is_empty() {
                         return Err(Error::new(
                             Kind::Refused,
-                            "this directory was a member of the store, and still holds \
-                                    extents",
+                            "this directory was a member of the store, and still holds extents",
                         )
                         .at(place)
                         .advice(
-                            "empty the directory if nothing in it is needed, then run \
-                                    this command again",
+                            "empty the directory if nothing in it is needed, then run this command \
+                             again",
                         ));
                     }
                 }

@@ -317,7 +317,7 @@ impl Scanner {
         match refusal {
             Refusal::Replaced | Refusal::System(Errno::NOTDIR | Errno::LOOP) => {
                 let what = "this directory was replaced during the walk by something else, so it \
-                        is not entered";
+                            is not entered";
                 self.trouble(Error::new(error::Kind::Changed, what));
             }
             Refusal::System(errno) => self.denied("cannot open the directory", errno),

@@ -129,8 +129,8 @@ pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
                     log.area_bytes,
                 )
                 .advice(
-                    "create a new array with a larger --log-size, and copy the data to the \
-                        new array",
+                    "create a new array with a larger --log-size, and copy the data to the new \
+                     array",
                 ));
         }
     }

@@ -61,9 +61,9 @@ fn no_room(member: &ArrayMember, needed: u64, room: u64) -> Error {
         .at(member.path())
         .expected(format!("room for {needed} bytes of data"), room)
         .advice(
-            "enlarge the member's device, or replace it by a larger device; a device that \
-                    grew far beyond its original size must be replaced, because its table of \
-                    checksums has a fixed size",
+            "enlarge the member's device, or replace it by a larger device; a device that grew far \
+             beyond its original size must be replaced, because its table of checksums has a fixed \
+             size",
         )
 }
 

@@ -88,7 +88,7 @@ impl MdPlace {
                 .expected(format!("sector {}", self.sector), format!("sector {named}"))
                 .advice(
                     "name the complete device that md used; the length of the device may have \
-                        changed",
+                     changed",
                 )),
         }
     }

@@ -54,9 +54,8 @@ pub fn of_devices(name: &str, register: &Register) -> Result<Detail> {
                 Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"));
             let why = first_error.map(|it| it.to_string()).unwrap_or_default();
             Err(error.advice(format!(
-                "attach the devices, or assemble the array from their present paths \
-                        ({why}); if the array is gone for good, run 'pinstripe array forget \
-                        {name}'"
+                "attach the devices, or assemble the array from their present paths ({why}); if \
+                 the array is gone for good, run 'pinstripe array forget {name}'"
             )))
         }
     }

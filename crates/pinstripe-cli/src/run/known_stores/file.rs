@@ -42,8 +42,8 @@ pub fn read_all(dir: &Path, monitor: &Monitor) -> Vec<KnownStore> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 let what = format!(
-                    "the record that this host keeps of store {} cannot be read; a new \
-                            record is started",
+                    "the record that this host keeps of store {} cannot be read; a new record is \
+                     started",
                     &id[..8]
                 );
                 monitor.warning(&path, Error::io(what, &path, error));

@@ -109,8 +109,8 @@ impl ArrayCreateArgs {
             )
             .expected(wanted, self.devices.len())
             .advice(
-                "name one device for each member and each spare; write 'missing' for an \
-                    absent member",
+                "name one device for each member and each spare; write 'missing' for an absent \
+                 member",
             ));
         }
         let (members, spares) = self.devices.split_at(self.raid_devices);

@@ -200,8 +200,8 @@ fn traffic(array: &Detail) -> Vec<String> {
             counted(of("syncs"), "sync"),
         ),
         format!(
-            "writes of array rows: {} full, {} read-modify-write, {} reconstruct-write, \
-                    {} without parity",
+            "writes of array rows: {} full, {} read-modify-write, {} reconstruct-write, {} without \
+             parity",
             format_count(of("full_pieces")),
             format_count(of("read_modify_write_pieces")),
             format_count(of("reconstruct_write_pieces")),

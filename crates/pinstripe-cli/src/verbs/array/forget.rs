@@ -34,8 +34,8 @@ impl ArrayForgetArgs {
         let forgotten = forget(&self.name, &register()?)?;
         let devices = forgotten.devices.iter().map(|it| escape::path(it)).collect::<Vec<_>>();
         run.screen.say(&format!(
-            "the array name {} is removed from the register; devices, superblocks and \
-                    data are not touched",
+            "the array name {} is removed from the register; devices, superblocks and data are not \
+             touched",
             self.name
         ));
         if !devices.is_empty() {

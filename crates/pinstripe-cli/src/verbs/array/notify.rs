@@ -127,8 +127,8 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
                 deadline.as_secs_f64()
             );
             Err(Error::new(Kind::Io, what).at(&name).advice(
-                "find out why the program hangs, or give it more time with --deadline; \
-                        the event is not sent again",
+                "find out why the program hangs, or give it more time with --deadline; the event \
+                 is not sent again",
             ))
         }
     }

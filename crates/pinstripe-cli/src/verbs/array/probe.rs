@@ -97,8 +97,8 @@ fn verdict(probed: &Probed) -> &'static str {
         }
         ProbeVerdict::Apart => "the devices do not wait for each other: they are on separate disks",
         ProbeVerdict::Unclear => {
-            "the rounds gave different results: try again with more --rounds, while the \
-                    disks are idle"
+            "the rounds gave different results: try again with more --rounds, while the disks are \
+             idle"
         }
     }
 }

@@ -36,8 +36,8 @@ pub fn serve_all(
     let names = register.names()?;
     if names.is_empty() {
         return Err(Error::new(Kind::NotFound, "no array is registered").advice(
-            "create an array with 'pinstripe array create', or assemble one with \
-                    'pinstripe array assemble'",
+            "create an array with 'pinstripe array create', or assemble one with 'pinstripe array \
+             assemble'",
         ));
     }
     let failures = Mutex::new(Failures::default());

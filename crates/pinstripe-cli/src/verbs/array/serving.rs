@@ -185,8 +185,8 @@ fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
         )
         .at(file)
         .advice(
-            "first unmount the file and stop the programs that use it ('losetup \
-                        --associated FILE' lists loop devices); to stop anyway, use --force",
+            "first unmount the file and stop the programs that use it ('losetup --associated FILE' \
+             lists loop devices); to stop anyway, use --force",
         )),
     }
 }

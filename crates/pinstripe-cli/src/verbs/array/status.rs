@@ -108,8 +108,7 @@ fn redundancy(array: &Detail) -> Option<String> {
     if !array.is_usable {
         let missing = counted(degraded as u64, "member", "members");
         return Some(format!(
-            "the array cannot be used: {missing} missing or outdated; attach the missing \
-                devices"
+            "the array cannot be used: {missing} missing or outdated; attach the missing devices"
         ));
     }
     if degraded == 0 || array.level == "raid0" {
@@ -125,13 +124,13 @@ fn redundancy(array: &Detail) -> Option<String> {
     match (&array.served, is_waiting) {
         (Some(_), true) => None,
         (None, true) => Some(format!(
-            "{stays}, because no process serves the array; to serve it, run 'pinstripe \
-                    array serve {}'",
+            "{stays}, because no process serves the array; to serve it, run 'pinstripe array serve \
+             {}'",
             array.name
         )),
         (_, false) => Some(format!(
-            "{stays}, because no device takes the place of {}; to add one, run 'pinstripe \
-                    array manage {} --add DEVICE'",
+            "{stays}, because no device takes the place of {}; to add one, run 'pinstripe array \
+             manage {} --add DEVICE'",
             counted(degraded as u64, "missing member", "missing members"),
             array.name
         )),

@@ -36,8 +36,8 @@ impl ArrayWaitArgs {
                 let what =
                     format!("the work '{}' is pending, but no process serves the array", work.kind);
                 return Err(Error::new(Kind::Busy, what).advice(format!(
-                    "the work continues when the array is served; to serve it, run \
-                            'pinstripe array serve {}'",
+                    "the work continues when the array is served; to serve it, run 'pinstripe \
+                     array serve {}'",
                     self.name
                 )));
             }

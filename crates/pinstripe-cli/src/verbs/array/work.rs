@@ -230,8 +230,8 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
             counted(report.lost_blocks, "block")
         );
         let error = Error::new(Kind::TooManyLosses, what).advice(
-            "reads of the lost blocks fail until the blocks are written again: restore \
-                    them from a backup",
+            "reads of the lost blocks fail until the blocks are written again: restore them from a \
+             backup",
         );
         run.monitor.loss(&report.kind, error);
     }
@@ -249,8 +249,7 @@ fn interrupted(work: &str, detail: &Detail) -> Error {
         ),
         None => (
             format!("{work} was interrupted"),
-            "completed work is kept; the remaining work continues when the array is \
-                    opened again"
+            "completed work is kept; the remaining work continues when the array is opened again"
                 .to_owned(),
         ),
     };

@@ -119,12 +119,12 @@ impl LabCompareArgs {
             (_, []) => {
                 let error = Error::new(
                     Kind::Usage,
-                    "it is unclear which of the files have the earlier results and which \
-                            the later ones",
+                    "it is unclear which of the files have the earlier results and which the later \
+                     ones",
                 );
                 Err(error.advice(
-                    "name two files, or separate earlier and later files by --: lab compare \
-                        A... -- B...",
+                    "name two files, or separate earlier and later files by --: lab compare A... \
+                     -- B...",
                 ))
             }
             (before, after) => Ok((before, after)),

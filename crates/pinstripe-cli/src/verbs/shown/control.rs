@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER: Peer = Peer {
     name: "the process that shows it",
     advice: "'pinstripe mount status' and 'pinstripe overlay status' show whether the process \
-            still runs",
+             still runs",
     silence: Kind::Io,
 };
 const REQUEST: &str = "status";

@@ -236,7 +236,7 @@ fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&
     if !mount.reads_far_ahead() {
         run.screen.say(
             "the kernel reads 128 KiB at a time from this mount; it reads 1 MiB at a time if \
-                pinstripe runs as root",
+             pinstripe runs as root",
         );
     }
     let end = format!("until 'umount {}'", escape::text(&place));

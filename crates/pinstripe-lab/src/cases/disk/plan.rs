@@ -140,9 +140,8 @@ impl Plan for DiskPlan {
             match is_device {
                 true => format!("overwrite the first {size} of {place}"),
                 false => format!(
-                    "create up to {} of files, at any time {files} of {size} each, in a \
-                            directory pinstripe-lab-{case}@* in {place}, and remove that \
-                            directory at the end",
+                    "create up to {} of files, at any time {files} of {size} each, in a directory \
+                     pinstripe-lab-{case}@* in {place}, and remove that directory at the end",
                     format_size(self.most_bytes())
                 ),
             }

@@ -230,14 +230,14 @@ impl Plan for FsPlan {
         match &self.backing {
             FsBacking::Image(dir, bytes) => vec![
                 format!(
-                    "write an unlinked image of {} in {}, attach a loop device to the \
-                            image, and remove the image and the loop device at the end",
+                    "write an unlinked image of {} in {}, attach a loop device to the image, and \
+                     remove the image and the loop device at the end",
                     format_size(*bytes),
                     dir.display()
                 ),
                 format!(
                     "create a new file system on the loop device for each run, one of these: \
-                        {names}"
+                     {names}"
                 ),
             ],
             FsBacking::Device(device) => vec![

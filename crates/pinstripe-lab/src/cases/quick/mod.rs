@@ -111,8 +111,8 @@ impl Plan for QuickPlan {
 
     fn intents(&self) -> Vec<String> {
         vec![format!(
-            "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and \
-                    remove that directory at the end",
+            "create up to {} of files in a directory pinstripe-lab-quick@* in {}, and remove that \
+             directory at the end",
             format_size(2 * self.bytes),
             self.dir.display()
         )]

@@ -133,7 +133,7 @@ pub fn all() -> Vec<Probe> {
     for policy in [Policy::Dsync, Policy::DirectDsync] {
         let (group, setting) = ("make 4 KiB durable", ProbeSetting::Policy);
         let about = "blocks are written at random offsets of a file, and each block is made \
-                    durable before the next";
+                     durable before the next";
         ask(Probe { group, about, setting, policy, ..writes.clone() });
     }
     probes

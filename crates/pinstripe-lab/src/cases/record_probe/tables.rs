@@ -38,9 +38,9 @@ fn most(results: &Results) -> Option<Table> {
         row.extend(["overran_at", "tries", "memory_needed_mib"].map(of));
         rows.push(row);
     }
-    let note = "The largest number of streams recorded without an overrun, and the smallest \
-            number with one; '-' where the limit was reached. The values are medians of the \
-            runs. The other tables are for the largest number without an overrun.";
+    let note = "The largest number of streams recorded without an overrun, and the smallest number \
+                with one; '-' where the limit was reached. The values are medians of the runs. The \
+                other tables are for the largest number without an overrun.";
     is_search.then(|| Table::from_rows("The most streams", note, rows))
 }
 
@@ -68,7 +68,7 @@ fn formula(results: &Results) -> Option<Table> {
         rows.push([way(variant), vec![text, ring]].concat());
     }
     let note = "The values are from the run that needed the largest ring, among the runs that \
-            count.";
+                count.";
     (rows.len() > 1).then(|| Table::from_rows("The ring size that each stream needs", note, rows))
 }
 
@@ -97,10 +97,10 @@ fn rings(results: &Results) -> Table {
         row.push(of("storm_mb_per_s"));
         rows.push(row);
     }
-    let note = "'Memory' is the memory of all streams if each has the ring that it needs. Ring \
-            and memory are from the run that needed the most; all other values are medians of \
-            the runs; values in brackets are from disturbed runs only. A stall is a single write \
-            that took more than 100 ms.";
+    let note = "'Memory' is the memory of all streams if each has the ring that it needs. Ring and \
+                memory are from the run that needed the most; all other values are medians of the \
+                runs; values in brackets are from disturbed runs only. A stall is a single write \
+                that took more than 100 ms.";
     Table::from_rows("Rings, overruns and stalls", note, rows)
 }
 

@@ -68,8 +68,8 @@ impl Backing {
     pub fn note(&self) -> Option<&'static str> {
         match self {
             Backing::Dirs { .. } if self.places().len() == 1 => Some(
-                "both areas are in one directory, where the file system chooses their \
-                        location: name two directories to control the location",
+                "both areas are in one directory, where the file system chooses their location: \
+                 name two directories to control the location",
             ),
             Backing::Dirs { .. } => None,
             Backing::Device { .. } => Some("the second area begins in the middle of the device"),

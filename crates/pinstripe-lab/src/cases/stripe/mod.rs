@@ -220,8 +220,8 @@ impl Plan for Stripe {
         match self.dirs.len() {
             0 => vec!["the members are in memory: no disk is measured".to_owned()],
             _ if shared > 1 => vec![format!(
-                "up to {shared} of {} members are in the same directory, where they wait \
-                        for each other",
+                "up to {shared} of {} members are in the same directory, where they wait for each \
+                 other",
                 self.members
             )],
             _ => Vec::new(),
@@ -316,7 +316,7 @@ fn tables(results: &Results) -> Vec<Table> {
         grid::grid(results, title, note, ways, grid::named(name))
     };
     let per_byte = "The values are sums over all members for each byte requested, without the \
-            tables of checksums.";
+                    tables of checksums.";
     vec![
         grid::grid(results, &format!("MB/s by load and {knob}"), "", ways, grid::value),
         of("CPU time of a request, us", "", "cpu_us"),

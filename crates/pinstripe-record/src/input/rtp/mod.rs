@@ -89,10 +89,8 @@ impl RtpSpec {
                 .expected("ADDRESS:PORT, as in 239.69.1.2:5004, or a file that ends in .sdp", place)
         })?;
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}")).advice(
-                "write the input as in \
-                        rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8",
-            )
+            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
+                .advice("write the input as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
         };
         let shape = StreamShape {
             format: format.ok_or_else(|| missing("format"))?,
@@ -314,8 +312,8 @@ impl RecordInput for RtpInput {
         let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
             Some(_) if silent >= SILENT => Err(went_away(silent).advice(
-                "the streams of this input end at that moment: check whether the sender \
-                        or the network stopped",
+                "the streams of this input end at that moment: check whether the sender or the \
+                 network stopped",
             )),
             Some(_) if silent >= WENT_AWAY => {
                 (feed.warn)(went_away(silent));

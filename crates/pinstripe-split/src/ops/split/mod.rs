@@ -252,9 +252,8 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
             )
             .at(&output.path)
             .advice(
-                "give the same source, the same outputs in the same order, and the same \
-                        options; if the source has changed since, start the split again with \
-                        --force",
+                "give the same source, the same outputs in the same order, and the same options; \
+                 if the source has changed since, start the split again with --force",
             ));
         }
         *head = old;

@@ -151,8 +151,8 @@ fn refuse_remote(path: &Path, layout: SplitLayout, is_new: bool) -> Result<()> {
 
 fn exists(path: &Path) -> Error {
     Error::new(Kind::Exists, "the output already exists").at(path).advice(
-        "nothing was written; overwrite the output with --force, or continue the split \
-                with --resume",
+        "nothing was written; overwrite the output with --force, or continue the split with \
+         --resume",
     )
 }
 

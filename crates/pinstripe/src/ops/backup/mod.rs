@@ -303,7 +303,7 @@ fn report_absent(store: &Store, monitor: &Monitor) {
     for slot in &store.member_slots {
         if let Some(error) = &slot.bad_label {
             let advice = "the backup writes to this member anyway; run 'pinstripe repair' to \
-                    rewrite its label";
+                          rewrite its label";
             monitor.warning(&slot.place, error.duplicate().advice_instead(advice));
         }
     }

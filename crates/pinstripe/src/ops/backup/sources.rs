@@ -72,8 +72,7 @@ impl Sources {
             others => format!("; the same applies to {others} other named paths"),
         };
         let what = format!(
-            "this path matches an exclude pattern, but is backed up because it was \
-                    named{more}"
+            "this path matches an exclude pattern, but is backed up because it was named{more}"
         );
         let error = Error::new(Kind::Usage, what);
         monitor.warning(
@@ -183,16 +182,16 @@ fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
 fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     let what = match kind {
         _ if kind.is_symlink() => {
-            "this is a symbolic link, and its target is not in the backup; to back up the \
-                    target, name its path"
+            "this is a symbolic link, and its target is not in the backup; to back up the target, \
+             name its path"
         }
         _ if kind.is_block_device() || kind.is_char_device() => {
-            "this is a device, and its content is not in the backup; to save the content, \
-                    run 'pinstripe backup --stdin NAME < DEVICE'"
+            "this is a device, and its content is not in the backup; to save the content, run \
+             'pinstripe backup --stdin NAME < DEVICE'"
         }
         _ if kind.is_fifo() => {
-            "this is a FIFO, and its content is not in the backup; to save the content, \
-                    run 'pinstripe backup --stdin NAME < FIFO'"
+            "this is a FIFO, and its content is not in the backup; to save the content, run \
+             'pinstripe backup --stdin NAME < FIFO'"
         }
         _ if kind.is_socket() => "this is a socket, which has no content",
         _ => return,

@@ -262,8 +262,7 @@ fn small_object(
         ExtentName::In(Room::Forgotten, _) => monitor.warning(
             place,
             error.advice(
-                "no member has an intact copy of this mark: forgotten snapshots may be \
-                    shown again",
+                "no member has an intact copy of this mark: forgotten snapshots may be shown again",
             ),
         ),
         // Without MACs members vote: the others may be those that are absent.
@@ -275,8 +274,8 @@ fn small_object(
         ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
             let advice = "no member has an intact copy of this key slot; if other key slots open \
-                    the store, add another with 'pinstripe key add' and remove this one with \
-                    'pinstripe key remove'";
+                          the store, add another with 'pinstripe key add' and remove this one with \
+                          'pinstripe key remove'";
             monitor.loss(place, error.advice(advice));
         }
         _ => {

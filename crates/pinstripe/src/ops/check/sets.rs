@@ -89,9 +89,9 @@ pub(super) fn stripe_sets(
             if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has any part of this pack")
                     .advice(
-                        "the losses of snapshots are listed below; 'pinstripe repair' \
-                                drops the pack; after that, a backup stores again the data that \
-                                its sources still have",
+                        "the losses of snapshots are listed below; 'pinstripe repair' drops the \
+                         pack; after that, a backup stores again the data that its sources still \
+                         have",
                     );
                 monitor.warning(name.path(), gone);
                 outcome.repairable += 1;
@@ -100,12 +100,11 @@ pub(super) fn stripe_sets(
             let Some(examined) = result else {
                 let leftover = match store.is_locked() {
                     false => {
-                        "the pack is left over from an interrupted backup; no snapshot needs \
-                            it"
+                        "the pack is left over from an interrupted backup; no snapshot needs it"
                     }
                     true => {
-                        "the pack is on too few members; the key is needed to determine \
-                                whether a snapshot needs it"
+                        "the pack is on too few members; the key is needed to determine whether a \
+                         snapshot needs it"
                     }
                 };
                 let leftover = Error::new(Kind::NotFound, leftover);
@@ -190,7 +189,7 @@ fn verify_pack(
 
 const REPAIR: &str = "run 'pinstripe repair'";
 const LAY_ANEW: &str = "run 'pinstripe repair'; if the damage remains, no member is free for the \
-        missing extent: run 'pinstripe gc' to rewrite the pack, or add a member";
+                        missing extent: run 'pinstripe gc' to rewrite the pack, or add a member";
 
 /// Counts what was found about one set. Returns its unreadable ranges, and the errors to report
 /// once their consequences are known. A pack in no run has no consequences yet.
@@ -309,13 +308,13 @@ pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut C
 }
 
 const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from an interrupted backup, \
-        and no snapshot needs it; 'pinstripe gc' deletes the pack";
+                              and no snapshot needs it; 'pinstripe gc' deletes the pack";
 
 const UNNEEDED: &str = "nothing is lost: every snapshot has all its data; 'pinstripe gc' deletes \
-        data that no snapshot needs";
+                        data that no snapshot needs";
 
 const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also in other packs, \
-        or can still be read; 'pinstripe repair' rewrites the pack";
+                                or can still be read; 'pinstripe repair' rewrites the pack";
 
 /// Returns the chunks in lost ranges that can be read from no place, and the packs that had them:
 /// of those that the index knows.

@@ -103,12 +103,10 @@ fn unknown_below(error: Error) -> Error {
         return error;
     }
     let what = format!(
-        "the tree of this snapshot cannot be read, so the data that it needs is \
-            unknown: {error}"
+        "the tree of this snapshot cannot be read, so the data that it needs is unknown: {error}"
     );
     Error::new(Kind::Refused, what).advice(
-        "run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops the \
-                snapshot",
+        "run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops the snapshot",
     )
 }
 

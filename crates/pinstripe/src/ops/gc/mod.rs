@@ -197,8 +197,7 @@ fn require_members(store: &Store) -> Result<()> {
     }
     Err(Error::new(
         Kind::Refused,
-        "too few members are present for a deletion: a writer may be \
-            using the absent members",
+        "too few members are present for a deletion: a writer may be using the absent members",
     )
     .expected(format!("at least {least} members"), there)
     .advice("attach the absent members, or replace them: pinstripe member replace N --to DIR"))
@@ -224,7 +223,7 @@ impl Collector<'_> {
             let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
             let error = Error::new(Kind::NotFound, format!("{chunks} in no pack"));
             let advice = "these chunks were lost earlier; run 'pinstripe check' to see what is \
-                    affected";
+                          affected";
             monitor.warning("snapshots", error.advice(advice));
         }
         settle::spread(store, &survey.observed.roots)?;
@@ -247,7 +246,7 @@ impl Collector<'_> {
                     "packs that hold waste",
                     error.advice_instead(
                         "there is no space to rewrite the needed data of these packs; packs \
-                            without needed data are still deleted: run 'pinstripe gc' again",
+                         without needed data are still deleted: run 'pinstripe gc' again",
                     ),
                 );
                 survey.evacuating.iter().map(|pack| pack.set).collect()

@@ -86,13 +86,12 @@ impl StoreObservation {
             let tree = self.snapshots.get(id).cloned().flatten().ok_or_else(|| {
                 Error::new(
                     Kind::Refused,
-                    "no member has an intact copy of this snapshot, so the data that it \
-                            needs is unknown",
+                    "no member has an intact copy of this snapshot, so the data that it needs is \
+                     unknown",
                 )
                 .at(&whose)
                 .advice(format!(
-                    "run 'pinstripe repair', or drop the snapshot with 'pinstripe \
-                        forget {id}'"
+                    "run 'pinstripe repair', or drop the snapshot with 'pinstripe forget {id}'"
                 ))
             })?;
             Ok(Root { whose, tree })

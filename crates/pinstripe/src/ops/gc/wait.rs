@@ -91,8 +91,8 @@ fn busy(left: &[Session], timeout: Duration) -> Error {
         String::new()
     };
     Error::new(Kind::Busy, format!("no answer came from {}", who.join(", "))).advice(format!(
-        "nothing was deleted; run gc again when these sessions have ended. If a session's \
-                process certainly no longer runs (its machine is gone), end the session with \
-                'pinstripe gc --fence {first}'.{by_itself}"
+        "nothing was deleted; run gc again when these sessions have ended. If a session's process \
+         certainly no longer runs (its machine is gone), end the session with 'pinstripe gc \
+         --fence {first}'.{by_itself}"
     ))
 }

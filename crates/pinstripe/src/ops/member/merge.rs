@@ -80,8 +80,8 @@ fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
         return Err(at(Error::new(Kind::WrongMember, what)
             .expected(store.config.store, other.config.store)
             .advice(
-                "only halves of one store can be merged; to take over the data of another \
-                        store, restore it and back up the result",
+                "only halves of one store can be merged; to take over the data of another store, \
+                 restore it and back up the result",
             )));
     }
     if store.table == other.table {
@@ -96,8 +96,8 @@ fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
             "the keys of this member are not those of this store",
         )
         .advice(
-            "only halves of one store can be merged; to take over the data of another \
-                        store, restore it and back up the result",
+            "only halves of one store can be merged; to take over the data of another store, \
+             restore it and back up the result",
         )));
     }
     Ok(())

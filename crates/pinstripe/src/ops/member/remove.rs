@@ -57,8 +57,8 @@ pub fn remove(
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
             .at(&member_slot.place)
             .advice(format!(
-                "attach the member, or replace it with 'pinstripe member replace {number} \
-                        --to DIR'"
+                "attach the member, or replace it with 'pinstripe member replace {number} --to \
+                 DIR'"
             )));
     }
     let members = takers(store).members.into_iter().filter(|taker| *taker != number).count();
@@ -154,8 +154,8 @@ fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
 fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
     let sets = pinstripe_base::units::counted(stuck.len() as u64, "stripe set", "stripe sets");
     Error::new(Kind::Refused, format!("{sets} cannot be rewritten")).at(stuck[0].path()).advice(
-        "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' \
-                removes data that only forgotten snapshots need",
+        "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' removes \
+         data that only forgotten snapshots need",
     )
 }
 
@@ -219,8 +219,7 @@ pub(super) fn empty(
             if pass == PASSES {
                 return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
                     .advice(
-                        "wait until the running backups have ended, then run this command \
-                            again",
+                        "wait until the running backups have ended, then run this command again",
                     ));
             }
             moved += carry::moves(store, claim, &moves, limits, monitor)?;

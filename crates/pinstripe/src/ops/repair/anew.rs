@@ -109,7 +109,8 @@ pub(in crate::ops) fn rewrite_short_packs(
 }
 
 const GIVEN_UP: &str = "the intact data of the pack was rewritten; back up again: data that the \
-        sources still have is stored again, and completes the snapshots that lack it";
+                        sources still have is stored again, and completes the snapshots that lack \
+                        it";
 
 fn warn(monitor: &Monitor, error: &Error) {
     let advice = "run 'pinstripe repair' again; 'pinstripe check --read-data' lists what is lost";

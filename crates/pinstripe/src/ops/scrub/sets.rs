@@ -118,7 +118,7 @@ pub(super) fn verify(
         if store.is_locked() {
             let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
             let advice = "the key is needed to determine whether a snapshot needs this pack: run \
-                    'pinstripe check' with the password";
+                          'pinstripe check' with the password";
             ledger.monitor.warning(name.path(), error.advice(advice));
         }
         return Ok(());

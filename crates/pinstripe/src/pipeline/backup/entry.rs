@@ -52,8 +52,8 @@ impl OpenedFile {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {
             let error = Error::new(Kind::Changed, "the file changed while it was read").advice(
-                "the content that was read is saved; back up the file again when no \
-                        program writes to it",
+                "the content that was read is saved; back up the file again when no program writes \
+                 to it",
             );
             shared.monitor.loss(shown_from_root(&path), error);
         }

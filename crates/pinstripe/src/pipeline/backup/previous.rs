@@ -96,13 +96,13 @@ impl<'a> Previous<'a> {
                     // More than a warning: chunks that the store only seems to have are not stored
                     // again, so this snapshot may need what is lost.
                     let advice = "the files listed in this part of the parent snapshot are read \
-                            again; run 'pinstripe check'";
+                                  again; run 'pinstripe check'";
                     monitor.loss("the previous snapshot", error.advice(advice));
                     self.at = self.trees.len();
                 }
                 Err(error) => {
                     let advice = "the files listed in this part of the parent snapshot are read \
-                            again";
+                                  again";
                     monitor
                         .warning("the checkpoint of an interrupted backup", error.advice(advice));
                     self.at += 1;

@@ -70,8 +70,8 @@ impl PathFilter {
         let unmet = include.unmet();
         let error = || {
             Error::new(Kind::NotFound, "no selected path matches this --include").advice(
-                "a pattern must match a complete name or path of the snapshot, as in \
-                        '*.jpg' or '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
+                "a pattern must match a complete name or path of the snapshot, as in '*.jpg' or \
+                 '/home/*/mail'; 'pinstripe ls SNAPSHOT' lists the paths",
             )
         };
         if let Some(first) = unmet.first().filter(|_| unmet.len() == include.count()) {

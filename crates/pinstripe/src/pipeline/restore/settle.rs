@@ -92,8 +92,7 @@ impl RestorePlan<'_> {
         self.monitor.take_back(Counter::RestoredBytes, target.fail());
         if error.kind() == Kind::NoSpace {
             abort.raise(error.advice(
-                "free space on the target's file system, and restore again \
-                        with --overwrite",
+                "free space on the target's file system, and restore again with --overwrite",
             ));
         } else {
             let is_source =

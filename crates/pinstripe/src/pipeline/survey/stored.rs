@@ -149,8 +149,7 @@ fn read(
                     let row = rows.next().ok_or_else(|| {
                         Error::new(
                             Kind::Corrupt,
-                            "the lengths of a file's chunks do not add up \
-                                to the file's size",
+                            "the lengths of a file's chunks do not add up to the file's size",
                         )
                     })?;
                     (chunk, given) = (chunks.read(&row.id)?, 0);

@@ -192,8 +192,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
         return Err(Error::new(Kind::Busy, format!("a gc is running: {}", error.what()))
             .at(name.path())
             .advice(
-                "no member has an intact copy of this step of deletion; run this command \
-                        again when the running gc has ended",
+                "no member has an intact copy of this step of deletion; run this command again \
+                 when the running gc has ended",
             ));
     }
     Ok(cases(found.sound, found.few))

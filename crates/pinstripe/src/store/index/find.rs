@@ -119,8 +119,8 @@ impl Index<'_> {
             && has_enough(self.store, name, members)
         {
             let error = error.advice(
-                "the packs' own indexes are used instead; 'pinstripe repair' repairs this \
-                        index run",
+                "the packs' own indexes are used instead; 'pinstripe repair' repairs this index \
+                 run",
             );
             self.monitor.warning(name.path(), error);
         }

@@ -68,8 +68,8 @@ impl Stale {
                 format!("member {number} {why}: it lacks {lacks} that the other members have")
             }
             _ => format!(
-                "member {number} {why}: it lacks {lacks} that the other members have, and \
-                        has {has}"
+                "member {number} {why}: it lacks {lacks} that the other members have, and has \
+                 {has}"
             ),
         }
     }

@@ -237,8 +237,8 @@ fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
     for (slot, why) in skipped.iter().take(NAMED_MAX) {
         let what = format!("this key slot was not tried: it asks for {why}");
         let advice = format!(
-            "if this key slot is yours, use --key-slot {}; if it is not, remove it with \
-                    'pinstripe key remove'",
+            "if this key slot is yours, use --key-slot {}; if it is not, remove it with 'pinstripe \
+             key remove'",
             &hex(&slot.id)[..8]
         );
         tell(Error::new(Kind::Refused, what).at(slot_name(slot).path()).advice(advice));
@@ -276,24 +276,24 @@ fn wrong_key(
     );
     if let Some((name, error)) = damaged {
         return wrong.advice(format!(
-            "a key slot or key ring is damaged on all members ({}: {}): the damaged \
-                    object may have been the matching one; try another password or key file",
+            "a key slot or key ring is damaged on all members ({}: {}): the damaged object may \
+             have been the matching one; try another password or key file",
             name.path(),
             error.what()
         ));
     }
     if limits.only.is_some() {
         return wrong.advice(
-            "the named key slot does not match, or does not exist; 'pinstripe key list' \
-                    lists the key slots",
+            "the named key slot does not match, or does not exist; 'pinstripe key list' lists the \
+             key slots",
         );
     }
     match untried {
         0 => wrong
             .advice("try another password or key file; 'pinstripe key list' lists the key slots"),
         count => wrong.advice(format!(
-            "some key slots were not tried, as named above: {count}; if one of these \
-                    slots is yours, name it with --key-slot"
+            "some key slots were not tried, as named above: {count}; if one of these slots is \
+             yours, name it with --key-slot"
         )),
     }
 }

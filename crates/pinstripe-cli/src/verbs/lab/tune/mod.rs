@@ -159,8 +159,7 @@ impl LabTuneArgs {
         if knobs.is_empty() {
             let error = Error::new(
                 Kind::Changed,
-                "no setting can be chosen: too few rounds count, or no difference is \
-                        certain",
+                "no setting can be chosen: too few rounds count, or no difference is certain",
             );
             return Err(
                 error.advice("measure again when the machine is quiet, or with a larger --time")
