@@ -114,8 +114,8 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
         Ok(()) => Err(Error::new(Kind::Busy, "a program still had a file of the mount open")
             .at(mountpoint)
             .advice(
-                "stop the programs that read from the mount before you unmount it; their reads \
-                 fail from now on",
+                "stop the programs that read from the mount before you unmount it; from now on, \
+                 reads of these programs fail",
             )),
         Err(errno) => Err(Error::io("cannot unmount", mountpoint, errno)),
     }

@@ -135,7 +135,7 @@ pub fn durability_warning(directory: &Path) -> Option<Error> {
     discards_at_once(&mounts::of_path(directory)?).then(|| {
         let what = "the file system is mounted with 'discard': while other programs write, syncs \
                     wait until the disk has discarded freed blocks, and the durable lag grows";
-        let advice = "mount it without 'discard', and run fstrim once a week instead";
+        let advice = "mount the file system without 'discard', and run fstrim once a week instead";
         Error::new(Kind::Io, what).advice(advice)
     })
 }

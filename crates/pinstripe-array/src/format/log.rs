@@ -196,7 +196,7 @@ impl RecordHeader {
         }
         let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != stored {
-            return Err(r.corrupt("its checksum does not match"));
+            return Err(r.corrupt("the checksum of the record does not match"));
         }
         if !(VERSION_WITHOUT_OWN..=VERSION).contains(&version) {
             return Err(Error::new(Kind::Unsupported, "the array log has another version")

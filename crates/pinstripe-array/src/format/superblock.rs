@@ -251,7 +251,9 @@ impl Superblock {
         let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         let found = crc32c(&bytes[..CHECK.start]);
         if stored != found {
-            return Err(r.corrupt("its checksum does not match").expected(stored, found));
+            return Err(r
+                .corrupt("the checksum of the superblock does not match")
+                .expected(stored, found));
         }
         let version = r.u16()?;
         let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);

@@ -49,8 +49,8 @@ pub struct MdAssembly {
 }
 
 /// What to do about a device that does not belong to the others.
-const LEAVE_OUT: &str = "do not name this device, or let --force ignore it: 'pinstripe array assemble NAME DEVICE... \
-     --force'";
+const LEAVE_OUT: &str = "do not name this device, or run 'pinstripe array assemble NAME DEVICE... \
+                         --force' to ignore it";
 
 /// Finds an array of md's on devices in any order.
 ///

@@ -94,16 +94,16 @@ impl Run {
         // The verb itself reports why a member cannot be listed.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
             let has = match snapshots.len() {
-                1 => "1 snapshot that this half does not have".to_owned(),
-                many => format!("{many} snapshots that this half does not have"),
+                1 => "1 snapshot that this half of the store lacks".to_owned(),
+                many => format!("{many} snapshots that this half of the store lacks"),
             };
             let what = format!(
                 "this member belongs to the other half of a divided store; the other half has \
                  {has}"
             );
             let advice = format!(
-                "the store was divided, and its halves were used independently; import the \
-                 snapshots of the other half: pinstripe member merge {}",
+                "the store was divided, and its halves were used independently; to import the \
+                 snapshots of the other half, run 'pinstripe member merge {}'",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);
@@ -305,7 +305,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     let error = error.at(&worst.place);
     match expected {
         None if error.kind() == Kind::NotFound => error.advice_instead(
-            "name a member directory of a store, or make one: pinstripe init --member DIR",
+            "name a member directory of a store, or create a store with 'pinstripe init --member \
+             DIR'",
         ),
         None => error,
         // An endpoint says better what is wrong with a key, a clock or a name.
@@ -364,7 +365,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
         && let Some(place) = members.iter().find(is_taken)
     {
         run.monitor.note(&format!(
-            "this host knows an encrypted store at {}: the first verb that opens the new one \
+            "this host knows an encrypted store at {}: the first verb that opens the new store \
              needs --i-know-it-is-plain",
             escape::path(place)
         ));

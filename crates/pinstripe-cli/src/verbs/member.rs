@@ -219,8 +219,8 @@ fn merge(run: &Run, place: &Path, dry_run: bool) -> Result<Ending> {
     }
     let of = [
         (merged.brought_snapshots, act, ""),
-        (merged.known_snapshots, "found", " that this half has too"),
-        (merged.deleted_snapshots, "left", " that this half has deleted"),
+        (merged.known_snapshots, "found", " that this half of the store has too"),
+        (merged.deleted_snapshots, "left", " that this half of the store has deleted"),
     ];
     for (count, act, which) in of.into_iter().filter(|(count, ..)| *count > 0) {
         run.screen.say(&format!("{act} {}{which}", counted(count, "snapshot")));

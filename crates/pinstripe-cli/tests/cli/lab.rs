@@ -407,7 +407,11 @@ fn a_report_is_a_page_that_is_read_like_a_file_of_results() {
     let refused = stand.run("lab report r.html");
     assert!(refused.code == 2 && refused.err.contains("--out"), "{}", refused.err);
     let copy = stand.run("lab report r.html r.json --out two.html");
-    assert!(copy.code == 2 && copy.err.contains("are results of the same execution"), "{}", copy.err);
+    assert!(
+        copy.code == 2 && copy.err.contains("are results of the same execution"),
+        "{}",
+        copy.err
+    );
     assert_eq!(stand.run(&format!("{case} --out s.json")).code, 0);
     let two = stand.run("lab report r.html s.json --out two.html --json");
     assert_eq!((two.code, &two.summary()["results"]), (0, &Value::from(2)));

@@ -351,7 +351,8 @@ fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
     if found.is_file() || found.file_type().is_block_device() || is_sink(found) {
         return Ok(());
     }
-    let what = if found.is_dir() { "is a directory" } else { "is not a file" };
+    let what =
+        if found.is_dir() { "is a directory" } else { "this is not a file or a block device" };
     Err(Error::new(Kind::Usage, what).at(path).advice("name a file or a block device"))
 }
 

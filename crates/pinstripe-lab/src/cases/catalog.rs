@@ -150,8 +150,10 @@ impl CatalogCase {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         if found != self.rows {
-            let error =
-                Error::new(Kind::Corrupt, "the view does not have as many rows as were written");
+            let error = Error::new(
+                Kind::Corrupt,
+                "the number of rows in the view differs from the number of rows written",
+            );
             return Err(error.at(path).expected(self.rows, found));
         }
         let bytes = std::fs::metadata(&path).map_or(0, |it| it.len());

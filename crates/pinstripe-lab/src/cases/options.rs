@@ -84,7 +84,9 @@ impl CaseOption {
             },
             ValueForm::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
                 true => Ok(()),
-                false => refuse(format!("some of {}, separated by commas", words.join(", "))),
+                false => {
+                    refuse(format!("one or more of {}, separated by commas", words.join(", ")))
+                }
             },
         }
     }
@@ -183,15 +185,17 @@ impl Values {
     /// Its own; [`Kind::Usage`] if there is no value.
     pub fn parsed<T: FromStr<Err = Error>>(&self, name: &str) -> Result<T> {
         let text = self.text(name);
-        text.ok_or_else(|| Error::new(Kind::Usage, format!("--{name} has no value")))?.parse()
+        text.ok_or_else(|| Error::new(Kind::Usage, format!("the option --{name} has no value")))?
+            .parse()
     }
 }
 
 /// The path from the root on, links as they are; as it is where that would be no UTF-8.
 fn absolute(text: &str) -> Result<String> {
     let path = std::path::absolute(text);
-    let refuse =
-        |error| Error::new(Kind::Usage, format!("'{text}' cannot be made absolute: {error}"));
+    let refuse = |error| {
+        Error::new(Kind::Usage, format!("the path '{text}' cannot be made absolute: {error}"))
+    };
     let path = path.map_err(refuse)?;
     Ok(path.into_os_string().into_string().unwrap_or_else(|_| text.to_owned()))
 }

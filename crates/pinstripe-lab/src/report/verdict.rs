@@ -134,8 +134,8 @@ fn basis(results: &Results) -> String {
         ),
         0 => format!("All {all} runs count."),
         disturbed if accepted > 0 => format!(
-            "{valid} of {all} runs count, {accepted} of them although others disturbed them, which was \
-             accepted; {disturbed} {} not.",
+            "{valid} of {all} runs count, including {accepted} that other programs disturbed, \
+             which was accepted; {disturbed} {} not.",
             if disturbed == 1 { "does" } else { "do" }
         ),
         disturbed => format!(

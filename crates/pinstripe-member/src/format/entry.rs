@@ -269,7 +269,9 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
         let shared = reader.varint()? as usize;
         let rest = reader.bytes()?;
         if shared > last_path.len() {
-            return Err(reader.corrupt("a path shares a longer prefix than its neighbour has"));
+            return Err(reader.corrupt(
+                "the prefix that a path shares with its neighbour is longer than the neighbour",
+            ));
         }
         let path = [&last_path[..shared], rest].concat();
         if !entries.is_empty() && compare_paths(last_path, &path) != Ordering::Less {

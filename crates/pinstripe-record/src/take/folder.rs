@@ -238,7 +238,8 @@ impl TakeFile {
                 }
                 Some(Err(fs::TryLockError::WouldBlock)) => {
                     let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
-                    let advice = "stop the recording first, or wait until it is recovered";
+                    let advice = "stop the recording, or wait until the recovery of the take has \
+                                  ended";
                     return Err(error.at(self.device.place()).advice(advice));
                 }
                 Some(Err(fs::TryLockError::Error(error))) => {

@@ -41,7 +41,7 @@ pub fn judge(store: &Store, number: usize, name: ExtentName, bytes: &[u8]) -> Re
         ExtentName::In(_, id) => {
             let snapshot = snapshot::parse(bytes)?;
             if snapshot.id.0 != id || snapshot.store != store.config.store {
-                return wrong("this snapshot object has the name of another one");
+                return wrong("the content of this snapshot object does not match its name");
             }
             if !store.is_locked() {
                 checkpoints::refuse(&snapshots::open(store, bytes)?)?;

@@ -76,10 +76,12 @@ impl<'a> RestoreOptions<'a> {
     pub(super) fn check(&self) -> Result<()> {
         let is_filtered = self.filter.include.is_some() || self.filter.exclude.is_some();
         if self.delete.is_some() && (self.reuse.is_none() || is_filtered) {
-            let what =
-                "--delete works only when restoring in place, and without --include or --exclude";
-            return Err(Error::new(Kind::Usage, what)
-                .advice("add --in-place, and use a path instead of --include and --exclude"));
+            let what = "--delete works only with --in-place, and only without --include or \
+                        --exclude";
+            return Err(Error::new(Kind::Usage, what).advice(
+                "add --in-place, and name a path of the snapshot instead of using --include or \
+                 --exclude",
+            ));
         }
         refuse_inside_member(self.to, self.to)
     }

@@ -88,7 +88,7 @@ impl MetadataWriter<'_> {
         let now = rustix::fs::fstat(handle.fd())
             .map_err(|errno| Error::io("cannot stat", shown(self.path), errno))?;
         if FileKind::from_st_mode(now.st_mode) != Some(metadata.kind) {
-            let what = format!("is not {}, as it was made", metadata.kind.name());
+            let what = format!("this entry is no longer {}", metadata.kind.name());
             return Err(Error::new(Kind::Changed, what).at(shown(self.path)));
         }
         let mut unset = Vec::new();

@@ -294,7 +294,7 @@ impl<'r> RemovalBase<'r> {
                     .map_err(|errno| failure("cannot list the directory", &path, errno))?;
                 let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
                 if names.iter().any(|name| name == MEMBER_LABEL) {
-                    return Err(stays(&path, "it is a member of a store"));
+                    return Err(stays(&path, "the directory is a member of a store"));
                 }
                 open.push((path, names));
             } else {

@@ -225,7 +225,10 @@ pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
     let session = Session::decode(bytes)?;
     store.verify(name_of(SessionId(id)), bytes)?;
     if session.id.0 != id || session.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this session has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this session object does not match its name",
+        ));
     }
     Ok(session)
 }

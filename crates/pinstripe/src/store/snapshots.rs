@@ -152,9 +152,11 @@ fn needed(store: &Store) -> usize {
 fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
     let snapshot = open(store, bytes)?;
     if snapshot.id != id || snapshot.store != store.config.store {
-        return Err(
-            Error::new(Kind::Corrupt, "this snapshot has another name").expected(id, snapshot.id)
-        );
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this snapshot object does not match its name",
+        )
+        .expected(id, snapshot.id));
     }
     checkpoints::refuse(&snapshot)?;
     Ok(snapshot)

@@ -160,9 +160,9 @@ fn line_of(answer: &Value) -> String {
 
 fn ask(path: &Path, line: &str) -> Result<Value> {
     let mut client = Client::connect(path, PEER)?.ok_or_else(|| {
-        Error::new(Kind::NotFound, "no take is being recorded in this directory")
-            .at(path)
-            .advice("name the directory of a take that is being recorded, in any of its DIRs")
+        Error::new(Kind::NotFound, "no take is being recorded in this directory").at(path).advice(
+            "name the directory of a take that is being recorded, in any directory given with --to",
+        )
     })?;
     client.set_timeout(TIMEOUT)?;
     client.ask(line)?;

@@ -18,7 +18,7 @@ use crate::xdg;
 /// The timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER: Peer = Peer {
-    name: "the process that shows it",
+    name: "the process that serves the mount",
     advice: "'pinstripe mount status' and 'pinstripe overlay status' show whether the process \
              still runs",
     silence: Kind::Io,

@@ -63,7 +63,7 @@ fn what_makes_no_sense_is_refused_and_nothing_is_touched() {
         ("src o0 --resume", 11, "o0"),
         ("src old --resume", 1, "start the split again with --force"),
         ("src old --resume --force", 2, "--resume"),
-        ("src o0 /dev/tty", 2, "is not a file"),
+        ("src o0 /dev/tty", 2, "this is not a file or a block device"),
     ] {
         let mut command = stand.command(&format!("split {line}"));
         if line.starts_with('-') {

@@ -123,7 +123,7 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
         if snapshot.id.0 != name || snapshot.store != store.config.store {
             return Err(Error::new(
                 Kind::Corrupt,
-                "this snapshot object has the name of another one",
+                "the content of this snapshot object does not match its name",
             ));
         }
         checkpoints::refuse(&snapshot)?;

@@ -203,7 +203,7 @@ fn confirm_copy(store: &Store, one: &Move, slot: Option<usize>) -> Result<()> {
     if stands {
         return Ok(());
     }
-    Err(Error::new(Kind::Busy, "another process changed what was just written here")
+    Err(Error::new(Kind::Busy, "another process changed the extent that was just written here")
         .at(to.place().join(one.name.path()))
         .advice("nothing was removed; run this command again"))
 }

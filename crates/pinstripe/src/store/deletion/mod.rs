@@ -322,7 +322,10 @@ pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
     store.verify(ExtentName::In(Room::Gc, name), bytes)?;
     if object.name() != name || object.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this step of deletion has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this step of deletion does not match its name",
+        ));
     }
     Ok(object)
 }
