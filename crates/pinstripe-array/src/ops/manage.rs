@@ -83,7 +83,9 @@ impl ArrayController {
         let place = device.display();
         Ok(match added {
             AddedAs::Recovering { slot } => {
-                format!("{place} is back in slot {slot}, and is being brought up to date")
+                format!(
+                    "{place} is again the member of slot {slot}, and is being brought up to date"
+                )
             }
             AddedAs::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
             AddedAs::Spare => format!("{place} is a spare"),

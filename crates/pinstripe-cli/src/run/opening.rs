@@ -194,7 +194,8 @@ fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore
         None => Ok(Some(expected.clone())),
         Some((place, other)) => {
             let what = format!(
-                "the named places belong to different stores: {} belonged to store {}",
+                "the named places belong to different stores: this host knew {} as a member of \
+                 store {}",
                 escape::path(first),
                 expected.short()
             );

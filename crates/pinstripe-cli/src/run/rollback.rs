@@ -141,7 +141,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });
-    run.screen.say("this host accepts the present state of the store as the newest");
+    run.screen.say("this host now accepts the present state of the store as the newest state");
     Ok(())
 }
 

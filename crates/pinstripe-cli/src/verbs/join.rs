@@ -89,7 +89,7 @@ impl JoinArgs {
         // A device or pipe is written directly: a new file must not replace its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
-            return Err(Error::new(Kind::Exists, "the file exists already")
+            return Err(Error::new(Kind::Exists, "the file already exists")
                 .at(&self.output)
                 .advice(
                     "nothing was written; name another file, or overwrite the existing file with \

@@ -189,7 +189,7 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> Stri
     let speeds: Vec<String> = speeds.collect();
     let middle = figure(median(chosen, counting));
     format!(
-        "{middle} {unit}{interval} of {} runs; in the same rounds {} times as fast",
+        "{middle} {unit}{interval} in {} runs; compared in the same rounds, {} times as fast",
         values.len(),
         speeds.join(", ")
     )
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn the_evidence_has_all_figures() {
         let advice = &advise(&group(&[("1", 50.0), ("4", 100.0)]))[0];
-        let others = "of 16 runs; in the same rounds 1 0.50 times as fast";
+        let others = "in 16 runs; compared in the same rounds, 1 0.50 times as fast";
         assert!(advice.evidence.contains(others), "{}", advice.evidence);
         assert!(advice.evidence.contains("MB/s ["), "{}", advice.evidence);
     }

@@ -84,8 +84,7 @@ impl DirectoryWriter {
                  DIR'",
             ),
             Kind::Io => error.advice(
-                "see the system log (dmesg) for this disk; everything finished before is \
-                 unaffected",
+                "see the system log (dmesg) for this disk; extents finished earlier are unaffected",
             ),
             _ => error,
         }

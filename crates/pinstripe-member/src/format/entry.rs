@@ -379,7 +379,7 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time> {
 
 fn small(reader: &mut Reader<'_>) -> Result<u32> {
     let value = reader.varint()?;
-    u32::try_from(value).map_err(|_| reader.corrupt("a number exceeds 32 bits"))
+    u32::try_from(value).map_err(|_| reader.corrupt("a number in the entry exceeds 32 bits"))
 }
 
 const KINDS: [(FileKind, u8); 7] = [

@@ -249,7 +249,9 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
 /// The refusal of what a newer version wrote.
 pub fn newer(what: &str, version: u16, known: u16, features: u32) -> Error {
     let problem = if features == 0 {
-        format!("the {what} has version {version}, this program reads up to {known}")
+        format!(
+            "the {what} has version {version}, but this program reads only versions up to {known}"
+        )
     } else {
         format!("the {what} needs features {features:#x} that this program does not have")
     };

@@ -83,7 +83,10 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
         _ => Err(Error::new(Kind::Usage, format!("'{text}' does not name an input"))
             .expected("test:, pcm:, raw:, rtp:, jack: or alsa:", kind)
-            .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
+            .advice(
+                "name an input as in test:streams=8,rate=48000,format=s24 or \
+                 pcm:FIFO,rate=48000,channels=2,format=s16",
+            )),
     }
 }
 

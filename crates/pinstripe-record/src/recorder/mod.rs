@@ -254,7 +254,9 @@ fn check(plan: &TakePlan) -> Result<()> {
     if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
         return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
             .expected("4K to 1M, and at most half of a ring", chunk)
-            .advice("a smaller chunk leaves more of the ring for stalls of the disk"));
+            .advice(
+                "use a smaller chunk, which leaves more of the ring free during stalls of the disk",
+            ));
     }
     Ok(())
 }

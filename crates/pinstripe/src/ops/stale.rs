@@ -9,7 +9,7 @@ use pinstripe_base::monitor::Monitor;
 
 /// The superseded index runs were removed; the rest is for others.
 pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or \
-     'pinstripe repair' restores what the member lacks";
+                                  'pinstripe repair' restores the objects that the member lacks";
 /// Nothing was done about it.
 pub(super) const UNTOUCHED: &str = "the other members are intact; 'pinstripe scrub' or 'pinstripe \
                                     repair' updates this member";

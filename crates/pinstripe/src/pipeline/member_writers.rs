@@ -327,8 +327,9 @@ impl<'a> MemberWriters<'a> {
             return Ok(());
         }
         if let Some(number) = store.left_meanwhile()? {
-            let what = "this member left the store while the snapshot was put on it";
-            let advice = "run 'pinstripe repair': the member in its place may lack the snapshot";
+            let what = "this member left the store while the snapshot was being written to it";
+            let advice =
+                "run 'pinstripe repair': the member that replaced it may lack the snapshot";
             let place = &store.member_slots[number].place;
             self.shared.monitor.degraded(place, Error::new(Kind::Changed, what).advice(advice));
         }

@@ -41,7 +41,7 @@ pub(super) fn refuse(
             None => Ok(()),
             Some(evidence) => Err(both(
                 "the label says that this store is not encrypted, but this object exists only in \
-                 an encrypted one",
+                 an encrypted store",
                 evidence,
             )),
         };

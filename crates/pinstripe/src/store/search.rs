@@ -357,7 +357,7 @@ pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Ve
 }
 
 /// The advice where a label was not made with the store's keys.
-const FORGED: &str = "this label was written without a key of this store: its member is not to be \
+const FORGED: &str = "this label was written without a key of this store, so its member is not \
                       trusted; 'pinstripe repair' rewrites the label";
 
 /// Opens a directory as a member and reads its label.

@@ -81,8 +81,8 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let Some(other) = others.find(is_in_the_way) else { return Ok(()) };
     let is_near = own.process.machine != [0; 16] && other.process.machine == own.process.machine;
     let what = format!(
-        "session {} (process {} on {} machine) writes to this store, and one at a time may: a \
-         member's endpoint has no create-if-absent",
+        "session {} (process {} on {} machine) is writing to this store, which allows only one \
+         writer at a time: a member's endpoint has no create-if-absent",
         other.id.short(),
         other.process.pid,
         if is_near { "this" } else { "another" },

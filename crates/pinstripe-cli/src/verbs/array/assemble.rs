@@ -145,6 +145,6 @@ fn own_name(name: &str, array: &str, register: &Register) -> Result<String> {
             Kind::Exists,
             format!("another array is registered with the name '{name}'"),
         )
-        .advice("choose another name: 'pinstripe array assemble NAME DEVICE...'")),
+        .advice("choose another name with 'pinstripe array assemble NAME DEVICE...'")),
     }
 }

@@ -162,7 +162,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         lost(last, run.count(Counter::Losses)),
     ));
     run.screen.say(&format!(
-        "ring worst {:.0} %, longest write {:.1} ms, durable lag worst {:.2} s, durable {:.2} s after the end",
+        "fullest ring {:.0} %, longest write {:.1} ms, longest durable lag {:.2} s, all data \
+         durable {:.2} s after the end",
         figures.ring_worst_percent,
         figures.longest_write_ms,
         figures.durable_lag_worst_ms / 1e3,

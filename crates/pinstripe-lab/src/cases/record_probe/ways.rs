@@ -42,8 +42,8 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     };
     let mut classes = known("io-class", CLASSES);
     let mut notes = vec![
-        "the backlog counts bytes not yet written; the durable lag is the age of the oldest byte \
-         that a power cut would have lost"
+        "the backlog is the number of bytes not yet written; the durable lag is the age of the \
+         oldest byte that a power cut would have lost"
             .to_owned(),
         "after each run, every stream was read and was equal to the recorded data".to_owned(),
     ];

@@ -194,7 +194,8 @@ fn a_page_of_accepted_noise_says_everywhere_that_it_was_accepted() {
     results.variants[0].runs[1].notes.clear();
     results.judge();
     let text = words(&bare(&results));
-    let told = "41 of 42 runs count, including 40 that other programs disturbed, which was accepted; 1 does not.";
+    let told = "41 of 42 runs count, including 40 that other programs disturbed, which was \
+                accepted; 1 does not.";
     assert!(text.contains(told), "{text}");
 }
 

@@ -200,7 +200,9 @@ fn require_members(store: &Store) -> Result<()> {
         "too few members are present for a deletion: a writer may be using the absent members",
     )
     .expected(format!("at least {least} members"), there)
-    .advice("attach the absent members, or replace them: pinstripe member replace N --to DIR"))
+    .advice(
+        "attach the absent members, or replace them with 'pinstripe member replace N --to DIR'",
+    ))
 }
 
 /// A running gc.

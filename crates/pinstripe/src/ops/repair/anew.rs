@@ -101,8 +101,8 @@ pub(in crate::ops) fn rewrite_short_packs(
     }
     drop(index);
     if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
-        let advice = "packs with too few extents for the remaining members stay as they are; run \
-                      'pinstripe gc' to rewrite them";
+        let advice = "packs that need more members than remain stay as they are; run 'pinstripe \
+                      gc' to rewrite these packs";
         monitor.warning("packs", error.advice(advice));
     }
     Ok(())

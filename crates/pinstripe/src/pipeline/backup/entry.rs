@@ -30,8 +30,8 @@ impl OpenedFile {
             let error =
                 Error::new(Kind::Changed, "the file has content, but its size is given as 0")
                     .advice(
-                        "the kernel generates such files when they are read: leave out /proc and \
-                    /sys with --one-file-system",
+                        "the kernel generates such a file when it is read: leave out /proc and \
+                         /sys with --one-file-system",
                     );
             shared.monitor.loss(shown_from_root(path), error);
         }
