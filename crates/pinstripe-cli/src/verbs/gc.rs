@@ -163,7 +163,7 @@ fn say(run: &Run, dry_run: bool, outcome: &GcOutcome) {
     }
     let waste = outcome.waste_bytes as f64 / outcome.kept_bytes.max(1) as f64;
     say(format!(
-        "kept {} with {} of data, of which {:.1}% is waste",
+        "kept {} with {} of data, including {:.1}% waste",
         counted(outcome.kept_snapshots, "snapshot"),
         format_size(outcome.kept_bytes),
         100.0 * waste

@@ -190,7 +190,7 @@ pub fn described(config: &StoreConfig, members: usize) -> String {
     let members = match (members, config.parity) {
         (1, 0) => "1 member".to_owned(),
         (members, 0) => format!("{members} members without parity"),
-        (members, parity) => format!("{members} members, of which any {parity} may be lost"),
+        (members, parity) => format!("{members} members; any {parity} of them may be lost"),
     };
     format!("{members}; {}", settings(config))
 }

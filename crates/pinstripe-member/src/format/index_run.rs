@@ -111,7 +111,7 @@ pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let found = reader.u32()?;
     if found != number {
         return Err(reader
-            .corrupt("this is another part of the same kind")
+            .corrupt("this is a different part of the same kind")
             .expected(number, found));
     }
     Ok(reader.rest())
@@ -150,7 +150,7 @@ impl Page {
     pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
         let mut reader = Reader::new(body, "page of an index run");
         if reader.u8()? != b'p' {
-            return Err(reader.corrupt("another part is in the place of a page"));
+            return Err(reader.corrupt("another part is stored instead of a page"));
         }
         let found = reader.u32()?;
         if found != number {
@@ -250,7 +250,7 @@ impl Fences {
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
         let mut reader = Reader::new(body, "segment of an index run");
         if reader.u8()? != b's' {
-            return Err(reader.corrupt("another part is in the place of a segment's fence keys"));
+            return Err(reader.corrupt("another part is stored instead of a segment's fence keys"));
         }
         let rows = reader.u32()?;
         let (seed, segment_log2, filter_segments) = (reader.u64()?, reader.u8()?, reader.u32()?);
@@ -306,7 +306,7 @@ pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
 pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     let mut reader = Reader::new(body, "packs of an index run");
     if reader.u8()? != b'k' {
-        return Err(reader.corrupt("another part is in the place of a table of packs"));
+        return Err(reader.corrupt("another part is stored instead of a table of packs"));
     }
     let count = reader.u32()? as usize;
     if count == 0 || count > TABLE_PACKS || reader.remaining() != count * PACK_ROW_BYTES {

@@ -64,7 +64,7 @@ impl RunHead {
         let is_bound = match reader.u8()? {
             b'H' => true,
             b'h' => false,
-            _ => return Err(reader.corrupt("another part is in the place of the head")),
+            _ => return Err(reader.corrupt("another part is stored instead of the head")),
         };
         let set = SetId(reader.array()?);
         let (rows, duplicates, page_bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
