@@ -282,8 +282,7 @@ fn operations(variant: &Variant) -> Table {
     };
     if surprises > 0.0 {
         note += &format!(
-            "  Operations of a run whose result differed from the load file: \
-                    {surprises:.0}."
+            " Operations of a run whose result differed from the load file: {surprises:.0}."
         );
     }
     Table::from_rows(&variant.name, note, rows)

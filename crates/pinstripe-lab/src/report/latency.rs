@@ -56,8 +56,8 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                     "How long requests took. At 99, for example, the curve shows the time that 99 % of all requests did "
                     "not exceed. Each step to the right leaves out nine of ten requests, so a curve that rises "
                     "there shows stalls."
-                    span class="screen" { "  The curve ends at the longest request: with fewer \
-                            than 1,000 requests, p99.9 is that request." }
+                    span class="screen" { " The curve ends at the longest request: with fewer than \
+                                           1,000 requests, p99.9 is that request." }
                     @if all.len() > FEW { " Only the first groups are shown; the table has all groups." }
                 }
                 div class="figures" { @for (panel, curves) in all.iter().take(MOST) { (figure(panel, curves)) } }

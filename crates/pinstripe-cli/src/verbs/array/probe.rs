@@ -76,8 +76,8 @@ fn lines(probed: &Probed) -> Vec<String> {
     let [low, high] = probed.kept_range.map(|share| share * 100.0);
     let [a, b] = probed.alone_reads_per_second;
     lines.push(format!(
-        "   alone: {a:.0} and {b:.0} reads/s; both at once: {:.0} % of that rate (middle \
-                half of {} rounds: {low:.0} to {high:.0} %)",
+        "  alone: {a:.0} and {b:.0} reads/s; both at once: {:.0} % of that rate (middle half of {} \
+         rounds: {low:.0} to {high:.0} %)",
         probed.kept * 100.0,
         probed.rounds
     ));

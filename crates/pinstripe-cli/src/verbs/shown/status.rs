@@ -198,8 +198,8 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     let mut lines = vec![
         format!("{place}: {shows}, by process {}", status.process),
         format!(
-            "   memory {} of {}, at most {}; read on demand {}, prefetched {}, prefetched \
-                    in vain {}",
+            "  memory {} of {}, at most {}; read on demand {}, prefetched {}, prefetched in vain \
+             {}",
             format_size(memory.held_bytes),
             format_size(memory.budget_bytes),
             format_size(memory.peak_bytes),

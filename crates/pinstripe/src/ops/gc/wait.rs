@@ -84,8 +84,8 @@ fn busy(left: &[Session], timeout: Duration) -> Error {
     let by_itself = if left.iter().all(silent::is_watched) {
         let minutes = timeout.as_secs().div_ceil(60);
         format!(
-            "  A later gc ends this session by itself if the session has no heartbeat for \
-                {minutes} min."
+            " A later gc ends this session by itself if the session has no heartbeat for {minutes} \
+             min."
         )
     } else {
         String::new()
