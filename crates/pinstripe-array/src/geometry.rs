@@ -334,18 +334,24 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     };
     if !suits {
         return Err(Error::new(Kind::Usage, format!("{level} has no layout {layout}"))
-            .advice(format!("leave it at {}", Layout::default_of(level))));
+            .advice(format!("leave the layout at {}", Layout::default_of(level))));
     }
     if members < level.members_min() || members > SET_MAX {
-        return Err(Error::new(Kind::Usage, format!("not a number of members for {level}"))
-            .expected(format!("{} to {SET_MAX}", level.members_min()), members));
+        return Err(Error::new(
+            Kind::Usage,
+            format!("this is not a possible number of members for {level}"),
+        )
+        .expected(format!("{} to {SET_MAX}", level.members_min()), members));
     }
     if let Layout::Copies(copies) = layout
         && !(2..=members).contains(&copies.count())
     {
-        return Err(Error::new(Kind::Usage, "not a number of copies for these members")
-            .expected(format!("2 to {members} copies"), copies.count())
-            .advice("choose fewer copies or more members"));
+        return Err(Error::new(
+            Kind::Usage,
+            "this is not a possible number of copies for the number of members",
+        )
+        .expected(format!("2 to {members} copies"), copies.count())
+        .advice("choose fewer copies or more members"));
     }
     if let Layout::Copies(Copies { near, far, offset: true }) = layout
         && far > 1
@@ -353,9 +359,12 @@ fn check_members(level: Level, members: usize, layout: Layout) -> Result<()> {
     {
         // Near copies that continue after the last member would overlap the offset copies of their
         // row.
-        return Err(Error::new(Kind::Usage, format!("copies of {layout} would overlap"))
-            .expected(format!("a multiple of {near} members"), members)
-            .advice("choose another number of members, or far copies"));
+        return Err(Error::new(
+            Kind::Usage,
+            format!("the copies of layout {layout} would overlap"),
+        )
+        .expected(format!("a multiple of {near} members"), members)
+        .advice("choose another number of members, or far copies"));
     }
     Ok(())
 }

@@ -65,7 +65,9 @@ pub fn measure(
     for (span, device) in spans.iter_mut().zip(devices) {
         *span = device.len()? / effort.read_bytes as u64;
         if *span < 2 {
-            return Err(Error::new(Kind::Usage, "is too short to measure").at(device.place()));
+            return Err(
+                Error::new(Kind::Usage, "this device is too short to measure").at(device.place())
+            );
         }
     }
     let mut rounds = Vec::with_capacity(effort.rounds);

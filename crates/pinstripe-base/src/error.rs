@@ -142,7 +142,9 @@ impl Error {
         };
         let mut error = Error::new(kind, what).at(place);
         if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
-            error = error.advice("this process may open too few files: allow more with ulimit -n");
+            error = error.advice(
+                "the limit of open files of this process is too low: raise it with 'ulimit -n'",
+            );
         }
         error.0.source = Some(source);
         error

@@ -132,7 +132,7 @@ pub trait Names: Send + Sync {
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(Kind::Io, format!("no random bytes from the system: {error}"))
+        Error::new(Kind::Io, format!("the system gave no random bytes: {error}"))
     })?;
     Ok(bytes)
 }

@@ -132,7 +132,7 @@ impl Redundancy {
         match self.survives {
             0 if self.parity == 0 => "the store has no parity: no member may be lost".to_owned(),
             0 if self.thin_packs == 0 => "no further member may be lost".to_owned(),
-            0 => format!("no further member may be lost: {packs} no parity left"),
+            0 => format!("no further member may be lost, because {packs} no parity left"),
             1 => "every snapshot survives the loss of any 1 more member".to_owned(),
             count => format!("every snapshot survives the loss of any {count} more members"),
         }

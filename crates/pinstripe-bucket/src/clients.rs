@@ -105,7 +105,8 @@ pub(crate) fn require_built(place: &BucketPlace) -> Result<()> {
     }
     let what = format!("this program was built without the feature '{feature}'");
     Err(Error::new(Kind::Unsupported, what).at(place.path()).advice(format!(
-        "build it with: cargo build --release -p pinstripe-cli --features {feature}"
+        "to build pinstripe with this feature, run 'cargo build --release -p pinstripe-cli \
+         --features {feature}'"
     )))
 }
 

@@ -115,21 +115,22 @@ impl Fault {
             )
             .advice(
                 "a server that was killed during a write may leave this state: have the provider \
-                 repair it, or, while no program uses the store, write an empty object under this \
-                 key with the provider's own tool and delete it; stored data is not affected",
+                 repair the key, or, while no program uses the store, use the provider's own tool \
+                 to write an empty object under this key and delete that object; stored data is \
+                 not affected",
             ),
             Fault::Refused(refusal) => {
                 let kind = if refusal.is_full() { Kind::NoSpace } else { Kind::Io };
                 failed(kind, &refusal.to_string()).advice(refusal.advice(region, place))
             }
             Fault::Cut(why) => failed(Kind::Io, why)
-                .advice("check the endpoint and the network; tried several times"),
+                .advice("check the endpoint and the network; the request was tried several times"),
             Fault::Untrusted(why) => failed(Kind::Io, why).advice(
                 "set AWS_CA_BUNDLE, or ca_bundle in the profile, to a file with the CA \
                  certificate; also check the endpoint's host name and this host's clock",
             ),
-            Fault::Late => failed(Kind::Unanswered, "no answer in time")
-                .advice("check the endpoint and the network; tried several times"),
+            Fault::Late => failed(Kind::Unanswered, "the endpoint did not answer in time")
+                .advice("check the endpoint and the network; the request was tried several times"),
             Fault::NoPath(why) => failed(Kind::Io, why).advice(
                 "an object under this prefix has a key that is not a valid path, so it does not \
                  belong to a store: rename or delete it with the provider's own tool",

@@ -92,7 +92,7 @@ impl BucketMember {
             .map_err(|fault| session.error(&fault, "list", path))?;
         let Some(first) = listed.first() else { return Ok(()) };
         let advice = match self.len(ExtentName::Label).is_ok() {
-            true => "it is a member of a store already; name another prefix",
+            true => "this prefix is already a member of a store; name another prefix",
             false => "name another prefix, as in s3://BUCKET/NAME",
         };
         Err(Error::new(Kind::Refused, "the prefix is not empty")
@@ -127,7 +127,7 @@ impl BucketMember {
         let got = got.map_err(|fault| self.failed(&fault, "read", name))?;
         if got.object_bytes > most_bytes {
             let place = self.0.path.join(name.path());
-            return Err(Error::corrupt("too long for a small object", place)
+            return Err(Error::corrupt("the content is too long for a small object", place)
                 .expected(format!("at most {most_bytes} bytes"), got.object_bytes));
         }
         Ok(got.bytes)

@@ -153,10 +153,11 @@ impl BucketOutput {
         let got = self.session.get(&self.key(number), wanted, many).await;
         match got {
             Ok(got) if got.bytes.len() as u64 == many => Ok(got.bytes),
-            Ok(got) => {
-                Err(Error::corrupt("it is shorter than before", self.path.join(name(number)))
-                    .expected(many, got.bytes.len()))
-            }
+            Ok(got) => Err(Error::corrupt(
+                "the output is shorter than before",
+                self.path.join(name(number)),
+            )
+            .expected(many, got.bytes.len())),
             Err(fault) => Err(self.failed(&fault, "read", &name(number))),
         }
     }
@@ -229,7 +230,7 @@ impl BucketOutput {
         put.map_err(|fault| match fault {
             Fault::Exists => Error::new(Kind::Busy, "another program writes to this output")
                 .at(self.path.join(name(number)))
-                .advice("wait until it ends, or name another prefix"),
+                .advice("wait until the other program ends, or name another prefix"),
             fault => self.failed(&fault, "write", &name(number)),
         })
     }
@@ -384,8 +385,11 @@ impl Device for BucketOutput {
             return Ok(());
         }
         if end_within(offset, bytes.len(), BYTES_MAX).is_none() {
-            return Err(Error::new(Kind::NoSpace, "longer than the maximum length of an output")
-                .at(&self.path));
+            return Err(Error::new(
+                Kind::NoSpace,
+                "the output would be longer than the maximum length of an output",
+            )
+            .at(&self.path));
         }
         parts(offset, bytes.len())
             .try_for_each(|(number, range, at)| self.write_part(number, range, &bytes[at]))
@@ -401,8 +405,11 @@ impl Device for BucketOutput {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         if bytes > BYTES_MAX {
-            return Err(Error::new(Kind::NoSpace, "longer than the maximum length of an output")
-                .at(&self.path));
+            return Err(Error::new(
+                Kind::NoSpace,
+                "the output would be longer than the maximum length of an output",
+            )
+            .at(&self.path));
         }
         match self.len()? {
             now if bytes < now => self.cut(bytes),
@@ -428,7 +435,7 @@ impl Device for BucketOutput {
     }
 
     fn discard(&self, _range: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "space cannot be released").at(&self.path))
+        Err(Error::new(Kind::Unsupported, "space in an output cannot be released").at(&self.path))
     }
 
     fn caps(&self) -> Caps {

@@ -47,7 +47,7 @@ impl Past {
     }
 }
 
-pub(crate) const ODD: &str = "an invalid listing of versions";
+pub(crate) const ODD: &str = "the listing of versions is invalid";
 
 impl Version {
     /// The metadata that a present listing would return.

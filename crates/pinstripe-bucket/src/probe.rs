@@ -94,10 +94,13 @@ fn no_one_winner(member: &Inner, raced: usize) -> Error {
     let what = "this endpoint lets several writers create the same object (no create-if-absent)";
     Error::new(Kind::NoOneWinner, what)
         .at(member.place.path())
-        .expected("one winner in each race", format!("{raced} of {ROUNDS_SHORT} races had one"))
+        .expected(
+            "one successful writer in each race",
+            format!("{raced} of {ROUNDS_SHORT} races had one successful writer"),
+        )
         .advice(
-            "backups of two writers could overwrite each other there: use another endpoint, or let \
-             only one at a time write, with --one-writer",
+            "backups of two writers could overwrite each other at this endpoint: use another \
+             endpoint, or allow only one writer at a time with --one-writer",
         )
 }
 
@@ -147,7 +150,7 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
                 what: RACED,
                 is_there: won == of,
                 is_needed: true,
-                seen: format!("{won} of {of} races had one winner"),
+                seen: format!("{won} of {of} races had one successful writer"),
             }),
         )?];
         match trial.listing(LOOKS).await {
@@ -169,7 +172,7 @@ pub fn run(member: &Inner) -> Result<ProbeReport> {
 
 const RACED: &str = "create-if-absent with 8 concurrent writers";
 const LISTED: &str = "list after put";
-const ENDED: &str = "ranges from the end";
+const ENDED: &str = "ranges counted from the end of an object";
 
 /// The tests on a member, and the objects that they left behind because nothing may be deleted.
 struct Trial<'a> {
@@ -335,9 +338,9 @@ async fn race(session: &Session, key: &Key) -> Result<bool, Fault> {
 /// A line of the report for a setting of the bucket.
 fn setting(what: &'static str, said: Option<bool>) -> Ability {
     let seen = match said {
-        Some(true) => "the bucket is set so",
-        Some(false) => "the bucket is not set so",
-        None => "the endpoint does not say",
+        Some(true) => "the bucket has this setting",
+        Some(false) => "the bucket does not have this setting",
+        None => "the endpoint does not report this setting",
     };
     Ability { what, is_there: said == Some(true), is_needed: false, seen: seen.to_owned() }
 }

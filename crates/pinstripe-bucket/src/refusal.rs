@@ -36,7 +36,7 @@ impl fmt::Display for Refusal {
             f.write_str(", a web page")?;
         }
         if !self.sent_to.is_empty() {
-            write!(f, ", sent on to {}", self.sent_to)?;
+            write!(f, ", redirected to {}", self.sent_to)?;
         }
         if !self.request.is_empty() {
             write!(f, " (request {})", self.request)?;
@@ -121,8 +121,8 @@ impl Refusal {
             _ if self.is_page => strange(place),
             _ if matches!(self.status, 401 | 403) => return self.rights(place),
             _ if self.is_throttle() => {
-                "the endpoint limits requests or is temporarily unavailable: run this again later; \
-                 --bandwidth-up and --bandwidth-down reduce the load"
+                "the endpoint limits requests or is temporarily unavailable: run the command again \
+                 later; --bandwidth-up and --bandwidth-down reduce the load"
             }
             _ if self.code.is_empty() => strange(place),
             _ => "see the provider's documentation of this error code",
@@ -131,7 +131,7 @@ impl Refusal {
     }
 
     fn other_region(&self, region: &str) -> String {
-        let name_it = "name it with --region, or its endpoint with --endpoint";
+        let name_it = "name the region with --region, or its endpoint with --endpoint";
         if self.region.is_empty() && !self.sent_to.is_empty() {
             let host = &self.sent_to;
             return format!(
@@ -149,10 +149,12 @@ impl Refusal {
     /// The missing permissions, in the words of the provider.
     fn rights(&self, place: &Path) -> String {
         let needed = match scheme(place) {
-            "gs" => "they need storage.objects.get, create, list and delete on this bucket",
+            "gs" => {
+                "the credentials need storage.objects.get, create, list and delete on this bucket"
+            }
             "az" => {
-                "they need to read, write, list and delete blobs of this container, as a Storage \
-                 Blob Data Contributor may"
+                "the credentials need the rights to read, write, list and delete blobs of this \
+                 container, as the role Storage Blob Data Contributor has"
             }
             _ => {
                 "the key needs GetObject, PutObject and ListBucket on this prefix, and DeleteObject \
@@ -170,10 +172,13 @@ impl Refusal {
 pub fn strange(place: &Path) -> &'static str {
     match scheme(place) {
         "gs" | "az" => {
-            "this server does not answer like the provider: check the endpoint, and proxies in \
+            "the answers of this server are not those of the provider: check the endpoint, and any \
+             proxies in between"
+        }
+        _ => {
+            "the answers of this server are not those of S3: check --endpoint, and any proxies in \
              between"
         }
-        _ => "this server does not answer like S3: check --endpoint, and proxies in between",
     }
 }
 
@@ -269,7 +274,7 @@ mod tests {
         let sent_to = "login.example".to_owned();
         let on = Refusal { status: 307, sent_to, ..Refusal::default() };
         assert!(on.advice("us-east-1", place).contains("login.example"));
-        assert_eq!(on.to_string(), "HTTP 307, sent on to login.example");
+        assert_eq!(on.to_string(), "HTTP 307, redirected to login.example");
         let full = Refusal { status: 507, ..Refusal::default() };
         let error = Fault::Refused(Box::new(full)).error("write", place, "http://h", "us-east-1");
         assert_eq!(error.kind(), Kind::NoSpace);

@@ -221,12 +221,15 @@ impl Buckets {
 }
 
 fn no_object_lock(place: &Path) -> Error {
-    Error::new(Kind::Unsupported, "nothing can be retained here: the bucket has no object lock")
-        .at(place)
-        .advice(
-            "object lock is turned on when a bucket is created (aws s3api create-bucket \
-             --object-lock-enabled-for-bucket), where the provider has it; or leave out --retain",
-        )
+    Error::new(
+        Kind::Unsupported,
+        "objects cannot be retained in this bucket: it has no object lock",
+    )
+    .at(place)
+    .advice(
+        "create the bucket with object lock (aws s3api create-bucket \
+         --object-lock-enabled-for-bucket), if the provider offers it, or leave out --retain",
+    )
 }
 
 impl RemoteOutputs for Buckets {

@@ -57,7 +57,7 @@ impl BucketSource {
             Ok(true) => Ok(source),
             Ok(false) => Err(Error::new(Kind::NotFound, "no object has this prefix")
                 .at(&source.path)
-                .advice("name a bucket, or a prefix of keys in it: s3://BUCKET/PREFIX")),
+                .advice("name a bucket, or a prefix of keys in a bucket, as s3://BUCKET/PREFIX")),
             Err(fault) => Err(source.failed(&fault, "list", "")),
         }
     }
@@ -183,7 +183,7 @@ fn text(path: &[u8]) -> Result<&str> {
     if !path.is_empty() {
         check_relative(path)?;
     }
-    let missing = |_| Error::new(Kind::NotFound, "no object has such a name");
+    let missing = |_| Error::new(Kind::NotFound, "no object can have such a name");
     std::str::from_utf8(path).map_err(missing)
 }
 
@@ -208,7 +208,7 @@ impl RangeSource for BucketSource {
         let name = text(path)?;
         let entries = self.entries(name)?;
         if entries.is_empty() && !name.is_empty() && self.stat(path)?.kind == FileKind::File {
-            let what = "is an object, not a prefix";
+            let what = "this is an object, not a prefix";
             return Err(Error::new(Kind::Usage, what).at(self.path.join(name)));
         }
         Ok(entries)
@@ -255,7 +255,7 @@ impl RangeSource for BucketSource {
     fn target(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.stat(path)?;
         let place = self.path.join(text(path)?);
-        Err(Error::new(Kind::Usage, "is not a symbolic link").at(place))
+        Err(Error::new(Kind::Usage, "this is not a symbolic link").at(place))
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {

@@ -151,10 +151,12 @@ impl Common {
         };
         let Some(foreign) = plan.faults.iter().find(is_foreign).cloned() else { return Ok(plan) };
         let foreign = Plan { faults: vec![foreign] };
-        let what = format!("the fault '{foreign}' never applies: this verb uses devices");
+        let what = format!(
+            "the fault '{foreign}' never applies: this verb uses devices, not members of a store"
+        );
         Err(Error::new(Kind::Usage, what).advice(
-            "devices have the operations read, write, len, set_len, sync, discard and any, and no \
-             rooms",
+            "faults of devices have the operations read, write, len, set_len, sync, discard and \
+             any; only members of a store have rooms",
         ))
     }
 }
@@ -175,7 +177,10 @@ impl fmt::Display for Time {
 /// Reads a time: numbers, each followed by its unit, as in `1h30m`. A number may have a fraction,
 /// as in `1.5s`.
 pub fn duration(text: &str) -> Result<Time, String> {
-    let wrong = || "write a number and ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m".to_owned();
+    let wrong = || {
+        "write a duration as a number with ms, s, m or h, as in 500ms, 1.5s, 30min or 1h30m"
+            .to_owned()
+    };
     let (mut rest, mut nanos) = (text, 0_u128);
     while !rest.is_empty() {
         let unit_at = rest.find(|it: char| !it.is_ascii_digit() && it != '.').ok_or_else(wrong)?;
@@ -252,7 +257,7 @@ pub fn tag(text: &str) -> Result<String, String> {
 fn memory(text: &str) -> Result<Size, String> {
     let size = size(text)?;
     if size.0 < MEMORY_MIN_BYTES {
-        return Err(format!("at least {} are needed", Size(MEMORY_MIN_BYTES)));
+        return Err(format!("the memory must be at least {}", Size(MEMORY_MIN_BYTES)));
     }
     Ok(size)
 }
@@ -277,7 +282,7 @@ pub fn refuse_option(is_given: bool, option: &str, instead: &str) -> Result<(), 
     if !is_given {
         return Ok(());
     }
-    Err(Error::new(Kind::Usage, format!("{option} does not apply here")).advice(instead))
+    Err(Error::new(Kind::Usage, format!("{option} does not apply to this verb")).advice(instead))
 }
 
 #[cfg(test)]

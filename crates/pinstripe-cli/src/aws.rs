@@ -184,7 +184,9 @@ impl AwsSettings {
                 .at(place.path())
                 .advice(match names.len() > AZURE_KEYS.len() {
                     true => format!("set {first}, or another variable that doc/buckets.md names"),
-                    false => format!("set {first}: no other is used at a host of others"),
+                    false => {
+                        format!("set {first}: at a custom endpoint, no other variable is used")
+                    }
                 })
         })?;
         Ok(Access { credentials, ..Access::default() })

@@ -129,7 +129,7 @@ fn retention(text: &str) -> std::result::Result<u32, String> {
     let seconds = crate::time::parse_span(text)?;
     match u32::try_from(seconds) {
         Ok(seconds @ 3600..=RETENTION_MAX) => Ok(seconds),
-        _ => Err("between 1h and 100y".to_owned()),
+        _ => Err("a retention between 1h and 100y".to_owned()),
     }
 }
 
@@ -137,7 +137,7 @@ fn retention(text: &str) -> std::result::Result<u32, String> {
 pub fn cache_size(text: &str) -> std::result::Result<Size, String> {
     match size(text)? {
         size if size.0 == 0 || size.0 >= CACHE_MIN_BYTES => Ok(size),
-        _ => Err("at least 16M, or 0 for none".to_owned()),
+        _ => Err("a cache size of at least 16M, or 0 for no cache".to_owned()),
     }
 }
 

@@ -202,8 +202,8 @@ pub fn write_key_file(file: &Path, credential: &Credential) -> Result<()> {
 /// The advice about a new key file.
 pub fn key_file_advice(file: &Path) -> String {
     format!(
-        "the key file is {}: keep a copy of it away from the members; without it nothing can be \
-         read",
+        "the key file is {}: keep a copy of the key file away from the members; without the key \
+         file nothing in the store can be read",
         escape::path(file)
     )
 }
@@ -223,8 +223,8 @@ fn read_file(file: &Path, monitor: &Monitor) -> Result<Zeroizing<Vec<u8>>> {
     let opened = File::open(file).map_err(told)?;
     let about = opened.metadata().map_err(told)?;
     if let Some(what) = exposed(&about, system::owner().0) {
-        let advice = "chmod 600 this file, and chown it to its user; if others may have read it: \
-                      pinstripe key rotate";
+        let advice = "chmod 600 this file, and chown it to the user who runs pinstripe; if others \
+                      may have read the file, run 'pinstripe key rotate'";
         monitor.warning(file, Error::new(Kind::Usage, what).advice(advice));
     }
     // Growing would leave copies behind.
@@ -240,10 +240,10 @@ fn exposed(file: &Metadata, user: u32) -> Option<String> {
     }
     let mode = file.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Some(format!("others can read or change this secret (mode {mode:04o})"));
+        return Some(format!("other users can read or change this secret file (mode {mode:04o})"));
     }
     let is_others = file.uid() != user && file.uid() != 0;
-    is_others.then(|| format!("this secret belongs to another user (number {})", file.uid()))
+    is_others.then(|| format!("this secret file belongs to another user (user id {})", file.uid()))
 }
 
 fn output_of(command: &str) -> Result<Vec<u8>> {
@@ -254,7 +254,7 @@ fn output_of(command: &str) -> Result<Vec<u8>> {
         .stdin(Stdio::inherit())
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| failed(format!("cannot be run: {error}")))?;
+        .map_err(|error| failed(format!("cannot be executed: {error}")))?;
     if !output.status.success() {
         return Err(failed(format!("ended with {}", output.status)));
     }

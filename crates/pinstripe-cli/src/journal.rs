@@ -28,8 +28,8 @@ impl Journal {
     /// Fails when the log cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
         let told = |error| {
-            Error::io("cannot write this log", path, error)
-                .advice("name a file that can be written with --log FILE")
+            Error::io("cannot write this log file", path, error)
+                .advice("use --log FILE with a file that can be written")
         };
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             fs::create_dir_all(above).map_err(told)?;
@@ -62,7 +62,7 @@ impl Journal {
         match failure.map_or(synced, Err) {
             Ok(()) => Ok(()),
             Err(error) => {
-                Err(Error::io("lines of this log could not be written", self.path, error))
+                Err(Error::io("some lines of this log file could not be written", self.path, error))
             }
         }
     }

@@ -71,7 +71,8 @@ pub fn complete(given: Vec<OsString>) -> std::result::Result<Completed, Refused>
             let what = what.lines().next().unwrap_or_default();
             let names = |it: &&FileSetting| what.contains(&format!("'--{} ", it.option));
             let place = settings.iter().find(names).map_or(file, |it| it.place.clone());
-            let error = Error::new(Kind::Usage, format!("its values are invalid: {what}"));
+            let error =
+                Error::new(Kind::Usage, format!("a value in the knobs file is invalid: {what}"));
             Err(Refused::File(Box::new(cli), error.at(place).advice(ADVICE)))
         }
     }
@@ -90,7 +91,7 @@ fn parse(given: &[OsString]) -> std::result::Result<ArgMatches, clap::Error> {
 }
 
 /// The advice about a file of knobs that cannot be parsed.
-const ADVICE: &str = "recreate it with 'pinstripe lab tune', or edit it";
+const ADVICE: &str = "recreate the knobs file with 'pinstripe lab tune', or edit it";
 
 /// An option that a file of knobs sets.
 struct FileSetting {
@@ -153,15 +154,19 @@ fn file_of(common: &Common) -> Result<Option<PathBuf>> {
 
 /// All options that a file of knobs sets.
 fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
-    let io = |error| Error::io("cannot read the knobs", file, error);
+    let io = |error| Error::io("cannot read the knobs file", file, error);
     if std::fs::metadata(file).map_err(io)?.len() > FILE_MAX_BYTES {
-        return Err(Error::new(Kind::Usage, "is not a knobs file: it is too long").at(file));
+        return Err(
+            Error::new(Kind::Usage, "this is not a knobs file: the file is too long").at(file)
+        );
     }
     let text = std::fs::read_to_string(file).map_err(io)?;
     let source = Source { file, text: &text, home: None };
     let parsed = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        source.error(at, format!("this is not TOML: {}", error.message())).advice(ADVICE)
+        source
+            .error(at, format!("the knobs file is not valid TOML: {}", error.message()))
+            .advice(ADVICE)
     })?;
     let mut settings = Vec::new();
     check_version(&source, parsed.get_ref())?;
@@ -187,7 +192,10 @@ fn read(file: &Path, root: &Command) -> Result<Vec<FileSetting>> {
                 continue;
             }
             if !known.contains(&option) {
-                return Err(refuse(format!("it sets '{option}', which '{verb}' does not have")));
+                return Err(refuse(format!(
+                    "the knobs file sets the option '{option}', which the verb '{verb}' does not \
+                     have"
+                )));
             }
             let DeValue::String(value) = value.get_ref() else {
                 return Err(refuse(format!("the value of '{option}' is not a string")));
@@ -202,7 +210,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
     let found = table.iter().find(|(name, _)| name.get_ref() == "version");
     let Some((name, DeValue::Integer(number))) = found.map(|(name, it)| (name, it.get_ref()))
     else {
-        let what = "is not a knobs file: it has no version";
+        let what = "this is not a knobs file: the file has no version";
         return Err(Error::new(Kind::Usage, what).at(source.file).advice(ADVICE));
     };
     match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -213,7 +221,7 @@ fn check_version(source: &Source<'_>, table: &DeTable<'_>) -> Result<()> {
             Err(error
                 .at(source.place(name.span().start))
                 .expected(KNOBS_VERSION, number.as_str())
-                .advice("recreate it with 'pinstripe lab tune'"))
+                .advice("recreate the knobs file with 'pinstripe lab tune'"))
         }
     }
 }

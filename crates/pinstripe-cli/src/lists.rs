@@ -30,16 +30,19 @@ pub fn paths(list: &Path, ends_with_zero: bool) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for (number, name) in bytes.split(|&byte| byte == end).enumerate() {
         if name.contains(&0) {
-            return Err(Error::new(Kind::Usage, format!("line {} has a NUL byte", number + 1))
-                .at(list)
-                .advice("a list of names that end with a NUL byte needs --from0"));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("line {} of the list has a NUL byte", number + 1),
+            )
+            .at(list)
+            .advice("use --from0 for a list of names that end with a NUL byte"));
         }
         if !name.is_empty() {
             paths.push(PathBuf::from(OsStr::from_bytes(name)));
         }
     }
     if paths.is_empty() {
-        return Err(Error::new(Kind::Usage, "the list names no path").at(list));
+        return Err(Error::new(Kind::Usage, "the list contains no path").at(list));
     }
     Ok(paths)
 }
@@ -91,7 +94,7 @@ fn read(source: impl Read, place: &Path) -> Result<Vec<u8>> {
     if bytes.len() as u64 > LIST_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "the list is too long")
             .at(place)
-            .expected(format!("at most {LIST_MAX_BYTES} bytes"), "more"));
+            .expected(format!("a list of at most {LIST_MAX_BYTES} bytes"), "more"));
     }
     Ok(bytes)
 }
@@ -115,7 +118,7 @@ mod tests {
         let zeros = list(b"/a\nb\0/c\0");
         assert_eq!(paths(zeros.path(), true).unwrap(), ["/a\nb", "/c"].map(PathBuf::from));
         let refused = paths(zeros.path(), false).unwrap_err();
-        assert!(refused.to_string().contains("line 2 has a NUL byte"), "{refused}");
+        assert!(refused.to_string().contains("line 2 of the list has a NUL byte"), "{refused}");
         assert_eq!(paths(list(b"\n").path(), false).unwrap_err().kind(), Kind::Usage);
         let missing = paths(Path::new("/no/such/list"), false).unwrap_err();
         assert_eq!(missing.kind(), Kind::NotFound);

@@ -57,7 +57,7 @@ pub fn utc(seconds: i64, nanos: u32) -> Option<String> {
 /// Reads a local time in the form of options: `2024-05-01`, `2024-05-01 12:30:00`, or `@` and
 /// seconds since 1970.
 pub fn parse(text: &str) -> Result<i64, String> {
-    let bad = "a time is written 2024-05-01, '2024-05-01 12:30:00', or @SECONDS since 1970";
+    let bad = "write a time as 2024-05-01, as '2024-05-01 12:30:00', or as @SECONDS since 1970";
     if let Some(seconds) = text.strip_prefix('@') {
         return seconds.parse().map_err(|_| bad.to_owned());
     }

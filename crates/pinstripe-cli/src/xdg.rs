@@ -30,7 +30,7 @@ pub fn default_store() -> Result<PathBuf> {
 pub fn catalog(store: StoreId) -> Result<PathBuf> {
     let cache = xdg("XDG_CACHE_HOME", ".cache").ok_or_else(|| {
         Error::new(Kind::NotFound, "there is no place for the catalog: HOME is not set")
-            .advice("name a file for it with --catalog FILE")
+            .advice("name a file for the catalog with --catalog FILE")
     })?;
     Ok(cache.join("pinstripe").join(store.to_string()).join(CATALOG_FILE))
 }

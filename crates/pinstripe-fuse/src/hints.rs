@@ -20,7 +20,7 @@ pub(crate) const HINT_REQUEST: u64 =
 pub fn send_hint(file: &File, hint: &str) -> Result<()> {
     let mut text = [0_u8; HINT_BYTES];
     if hint.len() >= HINT_BYTES {
-        return Err(Error::new(Kind::Usage, "a hint has less than 4096 bytes"));
+        return Err(Error::new(Kind::Usage, "a hint must have less than 4096 bytes"));
     }
     text[..hint.len()].copy_from_slice(hint.as_bytes());
     // SAFETY: the request says that it reads 4096 bytes, which `text` has; whatever the file is, the

@@ -87,7 +87,9 @@ impl Mount {
             let joined = ManuallyDrop::into_inner(session).umount_and_join();
             joined.map_err(|error| Error::io("cannot unmount", &mountpoint, error))?;
         }
-        waited.map(drop).map_err(|error| Error::io("cannot wait for the end", &mountpoint, error))
+        waited
+            .map(drop)
+            .map_err(|error| Error::io("cannot wait for the end of the mount", &mountpoint, error))
     }
 }
 
@@ -110,9 +112,12 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
         }
     }
     match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
-        Ok(()) => Err(Error::new(Kind::Busy, "a program still had a file open")
+        Ok(()) => Err(Error::new(Kind::Busy, "a program still had a file of the mount open")
             .at(mountpoint)
-            .advice("stop the readers first; their reads fail from now on")),
+            .advice(
+                "stop the programs that read from the mount before you unmount it; from now on, \
+                 reads of these programs fail",
+            )),
         Err(errno) => Err(Error::io("cannot unmount", mountpoint, errno)),
     }
 }
@@ -120,9 +125,10 @@ fn unmount(mountpoint: &Path, ended: &Stop) -> Result<bool> {
 fn check_device() -> Result<()> {
     let device = std::fs::File::options().read(true).write(true).open(DEVICE);
     device.map(drop).map_err(|error| {
-        Error::io("cannot be opened, so no file system can be shown", DEVICE, error).advice(
-            "load the kernel module with 'modprobe fuse', or run where the device is permitted",
-        )
+        Error::io("this device cannot be opened, so no file system can be mounted", DEVICE, error)
+            .advice(
+                "load the kernel module with 'modprobe fuse', or run where the device is permitted",
+            )
     })
 }
 
@@ -137,22 +143,29 @@ fn remove_stale(mountpoint: &Path) {
 /// Returns the absolute path of the directory, if it can be a mountpoint.
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     let busy = || {
-        Error::new(Kind::Busy, "something is mounted there already")
+        Error::new(Kind::Busy, "a file system is already mounted on this directory")
             .at(mountpoint)
-            .advice("unmount it ('fusermount3 -u' or 'umount'), or name another directory")
+            .advice(
+                "unmount that file system ('fusermount3 -u' or 'umount'), or name another \
+                 directory",
+            )
     };
     let stale = || {
-        Error::new(Kind::Busy, "the program that showed a file system there has ended")
-            .at(mountpoint)
-            .advice("remove what is left of it with 'fusermount3 -u' or 'umount', then try again")
+        Error::new(
+            Kind::Busy,
+            "the program that served the file system on this directory has ended",
+        )
+        .at(mountpoint)
+        .advice("remove the dead mount with 'fusermount3 -u' or 'umount', then try again")
     };
     let refused = |error: std::io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         // The mountpoint of a server that was killed.
         Some(Errno::NOTCONN) => stale(),
         Some(Errno::NOTDIR) => {
-            Error::new(Kind::Usage, "is not a directory to mount on").at(mountpoint)
+            Error::new(Kind::Usage, "this is not a directory, so nothing can be mounted on it")
+                .at(mountpoint)
         }
-        _ => Error::io("cannot be mounted on", mountpoint, error),
+        _ => Error::io("nothing can be mounted on this directory", mountpoint, error),
     };
     let found = rustix::fs::statx(CWD, mountpoint, AtFlags::empty(), StatxFlags::TYPE)
         .map_err(|errno| refused(errno.into()))?;
@@ -164,7 +177,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     if std::fs::read_dir(mountpoint).map_err(refused)?.next().is_some() {
         return Err(Error::new(Kind::Exists, "the directory is not empty")
             .at(mountpoint)
-            .advice("name an empty one: its content would be hidden by the mount"));
+            .advice("name an empty directory: the mount would hide the content of this one"));
     }
     mountpoint.canonicalize().map_err(refused)
 }

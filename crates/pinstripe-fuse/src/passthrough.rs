@@ -57,9 +57,7 @@ impl Passthrough {
     /// Stops passing files through; the reason is reported once.
     fn refuse(&self, error: Error) {
         if self.is_possible.swap(false, Ordering::Relaxed) {
-            (self.tell)(
-                error.advice("reads go through this process, as they do without the option"),
-            );
+            (self.tell)(error.advice("reads go through this process, as without the option"));
         }
     }
 
@@ -106,7 +104,11 @@ impl Passthrough {
             _ => {
                 let number = error.raw_os_error();
                 let cause = number.map_or(error.kind().into(), io::Error::from_raw_os_error);
-                return self.refuse(Error::io("cannot be passed through", "a file", cause));
+                return self.refuse(Error::io(
+                    "this file cannot be passed through",
+                    "a file",
+                    cause,
+                ));
             }
         };
         self.refuse(Error::new(Kind::Refused, what));

@@ -41,7 +41,7 @@ pub fn check_relative(path: &[u8]) -> Result<()> {
     } else if path[0] == b'/' {
         "the path is absolute and tries to leave its directory"
     } else if path.contains(&0) {
-        "the path holds a NUL byte"
+        "the path contains a NUL byte"
     } else {
         let flaw_of = |component: &[u8]| match component {
             b"" => Some("the path has an empty component"),
@@ -86,7 +86,7 @@ pub fn parent_beneath<'r, 'p>(
 ) -> Result<(Passage<'r>, &'p [u8])> {
     check_relative(path)?;
     let opened = Resolver::of_this_kernel().parent(root, path);
-    opened.map_err(|errno| failure("cannot open its directory", path, errno))
+    opened.map_err(|errno| failure("cannot open the directory of this path", path, errno))
 }
 
 /// A directory on the way to a path: the root itself, or one opened below it.

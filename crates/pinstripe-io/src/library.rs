@@ -28,7 +28,7 @@ impl LoadedLibrary {
     /// # Errors
     /// Fails with the system's error for the last name.
     pub fn open(names: &[&CStr]) -> Result<Self, LoadFailure> {
-        let mut failure = LoadFailure("not a name of a library".to_owned());
+        let mut failure = LoadFailure("this is not a valid name of a library".to_owned());
         for name in names {
             // SAFETY: the name ends with a NUL. The library's constructors run, as they would if this
             // program were linked with it.
@@ -55,7 +55,7 @@ pub struct LoadFailure(String);
 impl LoadFailure {
     /// The failure of a library that lacks a function.
     pub fn without(symbol: &CStr) -> Self {
-        LoadFailure(format!("it has no function {}", symbol.to_string_lossy()))
+        LoadFailure(format!("the library has no function {}", symbol.to_string_lossy()))
     }
 }
 

@@ -179,16 +179,19 @@ impl<'de> Deserialize<'de> for Histogram {
                 return Err(de::Error::custom("a bucket of a histogram has no count"));
             };
             let next = nanos.checked_add(step).filter(|it| *it <= u64::MAX >> 1);
-            nanos =
-                next.ok_or_else(|| de::Error::custom("a bucket of a histogram is too far out"))?;
+            nanos = next.ok_or_else(|| {
+                de::Error::custom("a bucket of a histogram is outside the range of buckets")
+            })?;
             let all = histogram.count().checked_add(count);
-            all.ok_or_else(|| de::Error::custom("a histogram counts too much"))?;
+            all.ok_or_else(|| de::Error::custom("the counts of a histogram are too large"))?;
             histogram.record_many(nanos, count);
         }
         if !histogram.is_empty() {
             let (low, high) = (histogram.least, histogram.most);
             if kept.min_ns > low || kept.max_ns < high || kept.sum_ns < 0.0 {
-                return Err(de::Error::custom("a histogram is not what its ends say"));
+                return Err(de::Error::custom(
+                    "a histogram contradicts its smallest and largest value",
+                ));
             }
             (histogram.least, histogram.most) = (kept.min_ns, kept.max_ns);
             histogram.sum = kept.sum_ns as u128;

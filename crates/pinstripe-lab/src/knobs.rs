@@ -103,7 +103,7 @@ mod tests {
             assert!(groups.iter().any(|it| it == question.text), "{}", question.text);
         }
         let advice = Advice {
-            question: "write 1 MiB in order".into(),
+            question: "write 1 MiB blocks sequentially".into(),
             setting: "policy".into(),
             value: "buffered".into(),
             is_usual: false,
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_was_not_decided_is_no_knob() {
         let advice = Advice {
-            question: "write 1 MiB in order, direct".into(),
+            question: "write 1 MiB blocks sequentially, direct".into(),
             setting: "depth".into(),
             value: "4".into(),
             is_usual: true,

@@ -32,7 +32,9 @@ pub fn run(command: &mut Command, live: &Live) -> Result<Ran> {
     // After a stop or a ^C, which reaches the program as well, its messages about its end are
     // irrelevant.
     live.check()?;
-    let stopped = || Error::new(Kind::Interrupted, "killed by a stop that was taken back");
+    let stopped = || {
+        Error::new(Kind::Interrupted, "the program was killed by a stop that was later withdrawn")
+    };
     Ok(Ran { status: ran.status.ok_or_else(stopped)?, out: ran.out, err: ran.err })
 }
 

@@ -41,11 +41,21 @@ const fn question(
 /// All questions. Measurements of one file do not apply to the strips of a store or the chunks of
 /// an array, so no question is about these.
 pub const ALL: [Question; 7] = [
-    question("quick", ["write 1 MiB in order", "policy"], ["split", "policy"], Some("direct")),
-    question("quick", ["write 1 MiB in order, direct", "depth"], ["split", "depth"], Some("4")),
     question(
         "quick",
-        ["write in order, direct, 4 at a time", "strip-size"],
+        ["write 1 MiB blocks sequentially", "policy"],
+        ["split", "policy"],
+        Some("direct"),
+    ),
+    question(
+        "quick",
+        ["write 1 MiB blocks sequentially, direct", "depth"],
+        ["split", "depth"],
+        Some("4"),
+    ),
+    question(
+        "quick",
+        ["write sequentially, direct, 4 at a time", "strip-size"],
         ["split", "strip-size"],
         Some("256K"),
     ),

@@ -77,15 +77,21 @@ pub enum Objection {
 impl fmt::Display for Objection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Objection::NoBlockDevice => f.write_str("it is not a block device"),
+            Objection::NoBlockDevice => f.write_str("the path is not a block device"),
             Objection::ReadOnly => f.write_str("it is read-only"),
             Objection::InUse(holder) => write!(f, "it is {holder}"),
-            Objection::HasParts(parts) => write!(f, "it has the partitions {parts}"),
-            Objection::WholeInUse(disk, holder) => write!(f, "{disk}, which it is on, is {holder}"),
+            Objection::HasParts(parts) => write!(f, "the device has the partitions {parts}"),
+            Objection::WholeInUse(disk, holder) => {
+                write!(f, "the underlying device {disk} is {holder}")
+            }
             Objection::Carries(what) => write!(f, "it carries {what}"),
-            Objection::WholeCarries(disk, what) => write!(f, "its disk {disk} carries {what}"),
-            Objection::NoSerial => f.write_str("it has no serial number to be typed"),
-            Objection::Unknown(why) => write!(f, "it cannot be examined: {why}"),
+            Objection::WholeCarries(disk, what) => {
+                write!(f, "the disk {disk} of the device carries {what}")
+            }
+            Objection::NoSerial => {
+                f.write_str("the device has no serial number that could be typed")
+            }
+            Objection::Unknown(why) => write!(f, "the device cannot be examined: {why}"),
         }
     }
 }
@@ -164,7 +170,9 @@ impl SafetyReport {
         if sys.join("partition").exists() {
             match sys.parent().and_then(Path::file_name) {
                 Some(name) => self.look_at_whole(&Path::new("/dev").join(name)),
-                None => self.objections.push(Objection::Unknown("it has no disk".to_owned())),
+                None => self
+                    .objections
+                    .push(Objection::Unknown("no disk belongs to the device".to_owned())),
             }
         }
     }
@@ -234,12 +242,13 @@ impl SafetyReport {
         match (consent.serial.map(str::trim), &self.serial) {
             (Some(typed), Some(serial)) if typed == serial.trim() => Ok(()),
             (Some(_), _) => self.refuse(
-                "has another serial number than the one typed",
+                "this device has another serial number than the one typed",
                 "is this the intended device?",
             ),
             (None, _) => self.refuse(
-                "would be overwritten: its serial number must be typed",
-                "look it up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with --serial",
+                "this device would be overwritten: its serial number must be typed",
+                "look the serial number up, as with 'lsblk -o NAME,SIZE,SERIAL', then give it with \
+                 --serial",
             ),
         }
     }
@@ -248,19 +257,19 @@ impl SafetyReport {
         if !self.objections.is_empty() {
             let why: Vec<String> = self.objections.iter().map(ToString::to_string).collect();
             return self.refuse(
-                &format!("would be overwritten, and must not be: {}", why.join("; ")),
+                &format!("this device would be overwritten, but must not be: {}", why.join("; ")),
                 "name a device that is free and empty, or measure a directory with --dir",
             );
         }
         if let (Some(at), false) = (self.written_at, consent.overwrite_unknown) {
             return self.refuse(
                 &format!(
-                    "would be overwritten, and is not blank: there is data of no known format at \
-                     {}",
+                    "this device would be overwritten, but is not blank: there is data of no known \
+                     format at {}",
                     format_size(at)
                 ),
-                "if that data may be lost, add --overwrite-unknown to --serial; for a blank \
-                 device, see 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
+                "if that data may be lost, add --overwrite-unknown to --serial; to make the device \
+                 blank, use 'blkdiscard --zeroout' or 'dd if=/dev/zero'",
             );
         }
         Ok(())

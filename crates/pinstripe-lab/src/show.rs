@@ -61,7 +61,7 @@ impl FromStr for OutputFormat {
             "json" => Ok(OutputFormat::Json),
             "fio" => Ok(OutputFormat::Fio),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not an output format"))
-                .advice("one of text, markdown, csv, table-csv, json, fio")),
+                .advice("choose text, markdown, csv, table-csv, json or fio")),
         }
     }
 }
@@ -119,7 +119,7 @@ fn note_lines(results: &Results) -> Vec<String> {
     let mut lines = [results.notes.clone(), tables::hump_lines(results)].concat();
     lines.extend(mood_text(results));
     if !results.is_complete {
-        lines.push("interrupted: these are the results until then".to_owned());
+        lines.push("the measurement was interrupted: these are the results until then".to_owned());
     }
     lines.extend(hosts::host_lines(results));
     lines.extend(tables::disturbance_lines(results));

@@ -61,7 +61,7 @@ fn of_a_hundred_equal_pairs_five_at_most_are_called_different() {
         matches!(compare(&one, &other, *seed).finding, Finding::Faster | Finding::Slower)
     };
     let different = (0..100).filter(differs).count();
-    println!("called different: {different} of 100 equal pairs");
+    println!("reported as different: {different} of 100 equal pairs");
     assert!(different <= 5, "{different} of 100");
 }
 
@@ -78,7 +78,10 @@ fn slowdowns_of_a_tenth_and_more_are_found_again_and_again() {
         let findings: Vec<_> = (0..50).map(|seed| compare(&slow, &usual, seed).finding).collect();
         let count = |wanted| findings.iter().filter(|it| **it == wanted).count();
         let (found, wrong) = (count(Finding::Slower), count(Finding::Faster));
-        println!("slower by {percent} %: {found} of 50 found, {wrong} called faster");
+        println!(
+            "pairs with one side {percent} % slower: {found} of 50 found, {wrong} reported as \
+             faster"
+        );
         assert!(found >= least && wrong == 0, "{percent} %: {found} of 50, {wrong} faster");
     }
 }

@@ -416,7 +416,8 @@ pub fn each_whole(
 /// Returns the length of an extent that is to be read completely, if it is at most `most_bytes`.
 fn expect_short(bytes: u64, most_bytes: u64, place: &Path, name: ExtentName) -> Result<usize> {
     if bytes > most_bytes {
-        let error = Error::corrupt("too long for a small object", place.join(name.path()));
+        let error =
+            Error::corrupt("the content is too long for a small object", place.join(name.path()));
         return Err(error.expected(format!("at most {most_bytes} bytes"), bytes));
     }
     Ok(bytes as usize)

@@ -89,7 +89,7 @@ impl Member for MemoryMember {
             None => {
                 let end = u128::from(offset) + buf.len() as u128;
                 return Err(Error::corrupt("the extent is too short", self.shelf.path_of(name))
-                    .expected(format!("{end} bytes or more"), bytes.len()));
+                    .expected(format!("an extent of {end} bytes or more"), bytes.len()));
             }
         }
         Ok(())

@@ -145,9 +145,12 @@ impl Places {
 
     fn remote(&self, place: &Path) -> Result<&Arc<dyn RemoteMembers>> {
         self.remote.as_ref().ok_or_else(|| {
-            Error::new(Kind::Unsupported, "this program can use directories as members only")
-                .at(place)
-                .advice("use one that was built with the feature 's3'")
+            Error::new(
+                Kind::Unsupported,
+                "this build of pinstripe can use only directories as members",
+            )
+            .at(place)
+            .advice("use a pinstripe that was built with the feature 's3'")
         })
     }
 }

@@ -14,8 +14,9 @@ use crate::format::meta::{FileKind, Stat, Time};
 pub fn stat_of(fd: BorrowedFd<'_>, path: &[u8]) -> Result<Stat> {
     let stat =
         rustix::fs::fstat(fd).map_err(|errno| Error::io("cannot stat", shown(path), errno))?;
-    let kind = FileKind::from_st_mode(stat.st_mode as u32)
-        .ok_or_else(|| Error::new(Kind::Unsupported, "is of an unknown type").at(shown(path)))?;
+    let kind = FileKind::from_st_mode(stat.st_mode as u32).ok_or_else(|| {
+        Error::new(Kind::Unsupported, "this entry has an unknown file type").at(shown(path))
+    })?;
     let time = |seconds: i64, nanos: u32| Time { seconds, nanos };
     Ok(Stat {
         kind,

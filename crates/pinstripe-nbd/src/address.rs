@@ -33,8 +33,10 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self> {
         let refused = || {
-            Error::new(Kind::Usage, format!("'{text}' is not an address"))
-                .advice("write unix:PATH, tcp:HOST or tcp:HOST:PORT; IPv6 as tcp:[::1]:10809")
+            Error::new(Kind::Usage, format!("'{text}' is not an address of an NBD server")).advice(
+                "write unix:PATH, tcp:HOST or tcp:HOST:PORT; an IPv6 address is written as in \
+                 tcp:[::1]:10809",
+            )
         };
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Address::Unix(path.into()));
@@ -83,7 +85,7 @@ impl Listener {
         let place = address.to_string();
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                Error::new(Kind::Busy, "another process listens there already").at(&place)
+                Error::new(Kind::Busy, "another process already listens at this address").at(&place)
             }
             _ => Error::io("cannot listen", &place, error),
         };
@@ -155,14 +157,17 @@ impl Drop for Listener {
 fn remove_stale_socket(path: &PathBuf) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(Kind::Exists, "exists already and is not a socket").at(path))
+            Err(Error::new(Kind::Exists, "this file already exists and is not a socket").at(path))
         }
-        Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(|error| Error::io("cannot remove", path, error))
+        Ok(_) => {
+            match UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(path).map_err(|error| Error::io("cannot remove", path, error))
+                }
+                _ => Err(Error::new(Kind::Busy, "another process already listens at this address")
+                    .at(path)),
             }
-            _ => Err(Error::new(Kind::Busy, "another process listens there already").at(path)),
-        },
+        }
         Err(_) => Ok(()), // `bind` reports any other problem.
     }
 }

@@ -77,8 +77,8 @@ impl RequestExecutor<'_> {
         self.export.note(Event::Refused);
         let text = match number {
             protocol::error::EPERM => "the export is read-only",
-            protocol::error::ENOSPC => "beyond the end of the export",
-            _ => "unknown request, invalid flags, or outside of the export",
+            protocol::error::ENOSPC => "the request is beyond the end of the export",
+            _ => "the request is unknown, has invalid flags, or is outside of the export",
         };
         self.error(request, number, text, None)
     }
@@ -108,7 +108,7 @@ impl RequestExecutor<'_> {
             (Command::WriteZeroes, _) => self.zero(request, range)?,
             (Command::BlockStatus, _) => return Ok(self.status(request, range)?),
             _ => {
-                return Err(Error::new(Kind::Unsupported, "not a valid request").into());
+                return Err(Error::new(Kind::Unsupported, "this is not a valid request").into());
             }
         }
         let changes =

@@ -51,7 +51,7 @@ impl Server {
     /// the system.
     pub fn bind(addresses: &[Address]) -> Result<Self> {
         if addresses.is_empty() {
-            return Err(Error::new(Kind::Usage, "no address to listen at"));
+            return Err(Error::new(Kind::Usage, "there is no address to listen at"));
         }
         let listeners = addresses.iter().map(Listener::bind).collect::<Result<Vec<_>>>()?;
         let found = listeners.iter().zip(addresses).map(|(it, asked)| it.address(asked)).collect();

@@ -114,7 +114,12 @@ impl CallPool {
             match call.wait(left) {
                 Some(Ok(answer)) => return Ok(answer),
                 // The panic was reported by the hook.
-                Some(Err(_)) => return Err(Error::new(Kind::Io, "a call to the source broke off")),
+                Some(Err(_)) => {
+                    return Err(Error::new(
+                        Kind::Io,
+                        "a call to the source ended without a result",
+                    ));
+                }
                 None if !left.is_zero() => {}
                 None => {
                     call.abandon();

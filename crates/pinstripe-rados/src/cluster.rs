@@ -53,14 +53,14 @@ impl Cluster {
         let mut handle = null_mut();
         // SAFETY: the texts end with a NUL and outlive the call, which fills the handle.
         let made = unsafe { (library.create)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
-        check(made, "cannot prepare a connection", &shown)?;
+        check(made, "cannot prepare a connection to the Ceph cluster", &shown)?;
         // Dropped from here on, it is shut down.
         let cluster = Cluster { library, handle, shown };
         let path = CString::new(conf.as_os_str().as_bytes()).map_err(|_| unclean())?;
         // SAFETY: the handle is not connected yet, the path ends with a NUL.
         let read = unsafe { (library.conf_read_file)(handle, path.as_ptr()) };
-        check(read, "cannot read its configuration", &cluster.shown).map_err(|error| {
-            error.advice("CEPH_CONF names another file than /etc/ceph/ceph.conf")
+        check(read, "cannot read the configuration of Ceph", &cluster.shown).map_err(|error| {
+            error.advice("set CEPH_CONF to use another file than /etc/ceph/ceph.conf")
         })?;
         let seconds = deadline.as_secs().max(1).to_string();
         for option in ["client_mount_timeout", "rados_mon_op_timeout", "rados_osd_op_timeout"] {
@@ -74,8 +74,8 @@ impl Cluster {
         let connected = unsafe { (library.connect)(handle) };
         check(connected, "cannot connect", &cluster.shown).map_err(|error| {
             let advice = format!(
-                "see 'ceph auth get {user}' for its key and rights, and whether the \
-                                  configuration names a keyring that has it"
+                "see 'ceph auth get {user}' for the key and rights of this user, and check that \
+                 the configuration names a keyring with this key"
             );
             if error.kind() == Kind::Unanswered { error } else { error.advice(advice) }
         })?;
@@ -92,7 +92,7 @@ impl Cluster {
         // SAFETY: the handle is connected, and the buffer has this many bytes to write to.
         let filled =
             unsafe { (self.library.cluster_fsid)(self.handle, id.as_mut_ptr().cast(), id.len()) };
-        check(filled, "cannot get its id", &self.shown)?;
+        check(filled, "cannot get the id of the Ceph cluster", &self.shown)?;
         let end = id.iter().position(|byte| *byte == 0).unwrap_or(id.len());
         Ok(String::from_utf8_lossy(&id[..end]).into_owned())
     }
@@ -101,7 +101,7 @@ impl Cluster {
         let (option, value) = (text(option)?, text(value)?);
         // SAFETY: the handle is valid, the texts end with a NUL.
         let set = unsafe { (self.library.conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
-        check(set, "cannot set an option", &self.shown)
+        check(set, "cannot set an option of the Ceph client", &self.shown)
     }
 
     /// Opens a namespace of a pool; an empty name selects the default namespace.
@@ -119,8 +119,8 @@ impl Cluster {
             return Err(Error::new(Kind::NotFound, format!("there is no pool '{pool}'"))
                 .at(&shown)
                 .advice(format!(
-                    "'ceph osd pool ls' lists the pools; to create it: \
-                     'ceph osd pool create {pool}'"
+                    "'ceph osd pool ls' lists the pools; to create this pool, run 'ceph osd pool \
+                     create {pool}'"
                 )));
         }
         check(made, "cannot open the pool", &shown)?;
@@ -323,8 +323,10 @@ impl Pool {
 
     fn whole(&self, object: &str, bytes: &[u8]) -> Result<CString> {
         if bytes.len() > PIECE_BYTES {
-            let error = Error::new(Kind::Usage, "this is too much for one request to Ceph");
-            return Err(error.at(self.of(object)).expected("80 MiB or less", bytes.len()));
+            let error = Error::new(Kind::Usage, "this is too much data for one request to Ceph");
+            return Err(error
+                .at(self.of(object))
+                .expected("a request of at most 80 MiB", bytes.len()));
         }
         text(object)
     }
@@ -351,16 +353,17 @@ pub(crate) fn check(returned: c_int, what: &str, place: &str) -> Result<()> {
         return Ok(());
     }
     if -returned == libc::ETIMEDOUT {
-        let what = format!("{what}: it did not answer in time");
-        return Err(Error::new(Kind::Unanswered, what)
-            .at(place)
-            .advice("check 'ceph -s' there, and that its addresses can be reached from here"));
+        let what = format!("{what}: the Ceph cluster did not answer in time");
+        return Err(Error::new(Kind::Unanswered, what).at(place).advice(
+            "check 'ceph -s' on the cluster, and check that its addresses can be reached from this \
+             host",
+        ));
     }
     let error = Error::io(what, place, std::io::Error::from_raw_os_error(-returned));
     Err(match -returned {
         libc::EPERM => error.advice(
-            "this user lacks rights: a member needs 'allow rw' on its namespace and \
-             on those below it, see 'ceph auth get'",
+            "this Ceph user lacks rights: a member needs 'allow rw' on its namespace and on the \
+             namespaces below it; see 'ceph auth get'",
         ),
         _ => error,
     })

@@ -92,7 +92,7 @@ impl Library {
         let loaded = LoadedLibrary::open(&[name]).map_err(|failure| {
             let what = format!("cannot load Ceph's client library ({failure})");
             Error::new(Kind::Unsupported, what)
-                .advice("install it: package librados2, on each machine that uses Ceph")
+                .advice("install the package librados2 on each machine that uses Ceph")
         })?;
         Self::find(&loaded).map_err(|failure| {
             let what = format!("cannot use this Ceph client library: {failure}");

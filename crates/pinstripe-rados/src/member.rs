@@ -158,7 +158,7 @@ impl RadosMember {
                 return Err(Error::new(Kind::Refused, "the namespace is not empty")
                     .at(place)
                     .expected("no objects", format!("'{first}'"))
-                    .advice("name another one, as in rados://POOL/NAMESPACE"));
+                    .advice("name another namespace, as in rados://POOL/NAMESPACE"));
             }
         }
         Ok(())
@@ -179,7 +179,7 @@ impl RadosMember {
         let bytes = self.len(name)?;
         if bytes > most_bytes {
             return Err(Error::corrupt(
-                "too long for a small object",
+                "the content is too long for a small object",
                 pools.place.join(name.path()),
             )
             .expected(format!("at most {most_bytes} bytes"), bytes));
@@ -219,7 +219,7 @@ impl Member for RadosMember {
         let too_short = |found: u64| {
             let end = u128::from(offset) + wanted as u128;
             Err(Error::corrupt("the extent is too short", pools.place.join(name.path()))
-                .expected(format!("{end} bytes or more"), found))
+                .expected(format!("an extent of {end} bytes or more"), found))
         };
         let Some(end) = end.filter(|_| wanted > 0) else {
             let found = self.len(name)?;

@@ -41,8 +41,9 @@ pub(crate) fn all_folders(
             Ok(folder) => folders.push(Arc::new(folder)),
             Err(error) if error.kind() == Kind::NotFound => {
                 let what = "a directory of this take is missing";
-                let error = Error::new(Kind::NotFound, what)
-                    .advice("attach its disk at the same path as during the recording");
+                let error = Error::new(Kind::NotFound, what).advice(
+                    "attach the disk of this directory at the same path as during the recording",
+                );
                 monitor.warning(path, error);
             }
             Err(error) => monitor.warning(path, error),
@@ -142,7 +143,7 @@ impl DirectoriesThere {
         monitor: &Monitor,
     ) {
         let advice = match self.absent.is_empty() {
-            true => "restore its file from a copy, if one exists".to_owned(),
+            true => "restore the stream's file from a copy, if one exists".to_owned(),
             false => {
                 let paths: Vec<_> = self.absent.iter().map(|it| it.display().to_string()).collect();
                 format!("attach the missing directories: {}", paths.join(", "))
@@ -152,8 +153,8 @@ impl DirectoriesThere {
         let all: Vec<_> = unknown.iter().map(|it| (*it, None)).chain(known).collect();
         let told = all.into_iter().map(|(stream, frames)| {
             let what = match frames {
-                Some(frames) => format!("{} of its frames are", format_count(frames)),
-                None => "all its frames are".to_owned(),
+                Some(frames) => format!("{} frames of this stream are", format_count(frames)),
+                None => "all frames of this stream are".to_owned(),
             };
             (stream, format!("{what} missing from every attached directory"))
         });
@@ -241,11 +242,15 @@ pub(crate) fn holes_of<'a>(
 
 /// Reports the holes of streams as losses.
 pub(crate) fn tell_holes(manifest: &Manifest, holes: &BTreeMap<u32, u64>, monitor: &Monitor) {
-    let what = "are missing from all files: a directory failed during the recording";
+    let what = "are missing from all files, because a directory failed during the recording";
     tell_frames(
         manifest,
         holes,
-        (what, "the data in its files is complete; insert silence of that length between them"),
+        (
+            what,
+            "the data in the stream's files is complete; insert silence of that length between the \
+             files",
+        ),
         monitor,
     );
 }
@@ -286,7 +291,10 @@ fn length(ranges: &[Range<u64>]) -> u64 {
 pub(crate) fn disputed(file: &str, by_journal: u64, by_manifest: u64) -> Error {
     Error::new(Kind::Corrupt, format!("contradicts the journal about '{file}'"))
         .expected(format!("frame {by_journal} first"), format!("frame {by_manifest}"))
-        .advice("restore take.json from a copy, or correct it: the journal has checksums")
+        .advice(
+            "restore take.json from a copy, or correct it: the journal has the checksums of the \
+             samples",
+        )
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ fn fill(
 fn common_shape(manifest: &Manifest, chosen: &[usize]) -> Result<StreamShape> {
     let shape = |number: &usize| {
         manifest.streams.get(*number).map(|it| it.shape).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("there is no stream {}", number + 1))
+            Error::new(Kind::Usage, format!("the take has no stream {}", number + 1))
                 .expected(format!("1 to {}", manifest.streams.len()), number + 1)
         })
     };

@@ -86,7 +86,7 @@ impl Ring {
         let is_inside = end.is_some_and(|end| end <= arena.bytes as u64);
         if !size.is_power_of_two() || !is_inside || frame_bytes == 0 || frame_bytes * 4 > size {
             return Err(Error::new(Kind::Usage, "an impossible ring size")
-                .expected("a power of two, four frames at least", size));
+                .expected("a power of two, at least four frames", size));
         }
         let tail =
             |number| CacheLine(AtomicU64::new(if number < consumers { 0 } else { DETACHED }));

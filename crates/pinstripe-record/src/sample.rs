@@ -62,7 +62,7 @@ impl FromStr for SampleFormat {
         let found = NAMES.iter().find(|it| it.1 == text && it.0 != SampleFormat::Raw);
         found.map(|it| it.0).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a sample format"))
-                .expected("u8, s16, s24, s32 or f32", text)
+                .expected("format u8, s16, s24, s32 or f32", text)
         })
     }
 }

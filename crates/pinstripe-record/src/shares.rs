@@ -2,7 +2,7 @@
 
 /// Distributes items over `threads` shares in turn, so that the lengths of two shares differ by at
 /// most one.
-pub fn dealt<T>(items: Vec<T>, threads: usize) -> Vec<Vec<T>> {
+pub(crate) fn dealt<T>(items: Vec<T>, threads: usize) -> Vec<Vec<T>> {
     let mut shares: Vec<Vec<T>> = (0..threads).map(|_| Vec::new()).collect();
     for (number, item) in items.into_iter().enumerate() {
         shares[number % threads].push(item);

@@ -99,7 +99,7 @@ pub(crate) fn verify_in(
         let own = own_manifest(&**folder, &outcome.manifest);
         if !own.is_settled() {
             let error = Error::new(Kind::Changed, "the recording of this take was cut off")
-                .advice("run 'pinstripe recover' on it to complete its durable data");
+                .advice("run 'pinstripe recover' on the take to complete its durable data");
             monitor.warning(folder.path(), error);
         }
         let mut files = Files {
@@ -332,7 +332,7 @@ impl CheckedFile {
         self.damages += 1;
         (self.damages <= NAMED && !self.is_missing).then(|| {
             let what = format!(
-                "{bytes} bytes differ from what was written, from offset {at} of the payload on"
+                "{bytes} bytes from offset {at} of the payload on differ from the written bytes"
             );
             Error::corrupt(what, &self.name)
         })

@@ -68,7 +68,7 @@ impl FromStr for WriteChoice {
             "buffered" => Ok(WriteChoice::Given(WritePolicy::Buffered)),
             "direct" => Ok(WriteChoice::Given(WritePolicy::Direct)),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a write policy"))
-                .expected("buffered, direct or auto", text)),
+                .expected("the policy buffered, direct or auto", text)),
         }
     }
 }
@@ -97,17 +97,17 @@ impl WriteChoice {
 fn fitting(byte_rate: u64, cached: Option<u64>) -> (WritePolicy, String) {
     let needed = byte_rate.saturating_mul(CACHED_SECONDS);
     let Some(cached) = cached else {
-        let why = "the kernel does not say how much may wait in its cache".to_owned();
+        let why = "the kernel does not report how many bytes may wait in its page cache".to_owned();
         return (WritePolicy::Buffered, why);
     };
     let amounts = format!(
-        "{} of the streams wait in the page cache at most, where the kernel lets {} wait",
+        "at most {} of stream data wait in the page cache; the kernel lets {} wait there",
         format_size(needed),
         format_size(cached)
     );
     match needed <= cached {
         true => (WritePolicy::Buffered, amounts),
-        false => (WritePolicy::Direct, format!("{amounts} before it makes writers wait")),
+        false => (WritePolicy::Direct, format!("{amounts} before it blocks writers")),
     }
 }
 
@@ -137,7 +137,7 @@ pub fn durability_warning(directory: &Path) -> Option<Error> {
     discards_at_once(&mounts::of_path(directory)?).then(|| {
         let what = "the file system is mounted with 'discard': while other programs write, syncs \
                     wait until the disk has discarded freed blocks, and the durable lag grows";
-        let advice = "mount it without 'discard', and run fstrim once a week instead";
+        let advice = "mount the file system without 'discard', and run fstrim once a week instead";
         Error::new(Kind::Io, what).advice(advice)
     })
 }

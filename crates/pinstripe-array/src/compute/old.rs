@@ -57,8 +57,7 @@ pub fn rebuilt(
     let too_many = || {
         Error::new(
             Kind::TooManyLosses,
-            "too many chunks of this row are lost: it cannot be \
-                                            rebuilt",
+            "this row cannot be rebuilt: too many of its chunks are lost",
         )
     };
     if row.mirrors() {

@@ -89,8 +89,10 @@ pub fn assemble(devices: Vec<SharedDevice>, options: &AssembleOptions) -> Result
         && !options.force
     {
         let what = "members are absent, and the parity that replaces them may be stale";
-        return Err(Error::new(Kind::Refused, what)
-            .advice("attach them, or use --force: data that was being written may be wrong"));
+        return Err(Error::new(Kind::Refused, what).advice(
+            "attach the absent members, or use --force: data that was being written at the stop \
+             may be wrong",
+        ));
     }
     array.note_changes(&superblock);
     let is_unsure = array.mark_unsure(was_clean);
@@ -135,7 +137,7 @@ fn find(
             let what = format!("this is the same member as {}", other.device.place().display());
             return Err(Error::new(Kind::WrongMember, what)
                 .at(device.place())
-                .advice("name one of them only: the other is a copy"));
+                .advice("name only one of the two devices: the other is a copy"));
         }
         found.push(FoundDevice { device, own });
     }
@@ -150,9 +152,14 @@ fn check_length(device: &SharedDevice, own: Superblock) -> Result<Superblock> {
     let (needed, len) = (own.areas.data_at.saturating_add(own.data_bytes), device.len()?);
     match len >= needed {
         true => Ok(own),
-        false => Err(Error::corrupt("it is shorter than its superblock says", device.place())
-            .expected(format!("{needed} bytes or more"), len)
-            .advice("restore its full length, or use --force to leave it out")),
+        false => {
+            Err(Error::corrupt("the device is shorter than its superblock says", device.place())
+                .expected(format!("a length of {needed} bytes or more"), len)
+                .advice(
+                    "restore the full length of the device, or use --force to leave it out of the \
+                     array",
+                ))
+        }
     }
 }
 
@@ -171,11 +178,13 @@ fn newest(found: &[FoundDevice]) -> Result<Superblock> {
         None => Ok(newest.own.clone()),
         Some(other) => {
             let place = newest.device.place().display();
-            let what =
-                format!("its state diverged from that of {place}: each was used without the other");
-            Err(Error::new(Kind::Refused, what)
-                .at(other.device.place())
-                .advice("assemble the array without one of them, and add that one again"))
+            let what = format!(
+                "the state of this member diverged from that of {place}: each of the two was used \
+                 without the other"
+            );
+            Err(Error::new(Kind::Refused, what).at(other.device.place()).advice(
+                "assemble the array without one of the two members, then add that member again",
+            ))
         }
     }
 }
@@ -227,7 +236,7 @@ fn assign_slots(
             _ => {
                 let is_replaced = is_replaced(&own, newest);
                 let why = match is_replaced {
-                    true => "another device has taken its slot".to_owned(),
+                    true => "another device has taken the slot of this member".to_owned(),
                     false => old(&own, newest),
                 };
                 left_out.push(LeftOut { path: device.place().to_owned(), why, is_replaced });
@@ -305,9 +314,12 @@ fn old(own: &Superblock, newest: &Superblock) -> String {
         "generations",
     );
     if went_its_own_way(own, newest) {
-        return format!("it was used without the others; it is {behind} behind");
+        return format!("this member was used without the others; it is {behind} behind");
     }
-    format!("its data is old: it is {behind} behind; add it to bring it up to date")
+    format!(
+        "the data of this member is old: it is {behind} behind; add the member again to bring it \
+         up to date"
+    )
 }
 
 /// Whether a member that was away has marked members as failed that are present in this array.
@@ -334,7 +346,7 @@ fn too_few(array: &Array, left_out: &[LeftOut]) -> Error {
     let members = array.geometry().members();
     let names = left_out.iter().map(|it| format!("{}: {}", it.path.display(), it.why));
     let advice = match left_out.is_empty() {
-        true => "name the devices of its other members".to_owned(),
+        true => "name the devices of the other members of the array".to_owned(),
         false => format!("not used: {}", names.collect::<Vec<_>>().join("; ")),
     };
     Error::new(Kind::TooManyLosses, "too few members are present")
@@ -366,7 +378,10 @@ pub fn shape_of(superblock: &Superblock) -> Result<Shape> {
         && journal.is_multiple_of(blocks);
     match is_sound {
         true => Ok(shape.moved_to(stretches)),
-        false => Err(Error::new(Kind::Corrupt, "its superblock records growth beyond its end")),
+        false => Err(Error::new(
+            Kind::Corrupt,
+            "the superblock records growth beyond the end of the array",
+        )),
     }
 }
 

@@ -204,9 +204,9 @@ pub fn check_room(device: &SharedDevice, superblock: &Superblock) -> Result<()> 
 
 fn too_small(device: &SharedDevice, common: &Superblock) -> Error {
     let needed = common.areas.data_at.saturating_add(common.data_bytes);
-    Error::new(Kind::Usage, "it is too small for this array")
+    Error::new(Kind::Usage, "this device is too small for this array")
         .at(device.place())
-        .expected(format!("{needed} bytes or more"), device.len().unwrap_or(0))
+        .expected(format!("a size of {needed} bytes or more"), device.len().unwrap_or(0))
         .advice("add a larger device")
 }
 
@@ -224,7 +224,7 @@ fn lay_out(bytes: u64, log_bytes: u64, chunk_bytes: u64) -> Result<(Areas, u64)>
     let left = bytes.saturating_sub(data_at) / chunk_bytes * chunk_bytes;
     if left == 0 {
         return Err(Error::new(Kind::Usage, "a member is too small for an array")
-            .expected(format!("more than {} bytes", data_at + chunk_bytes), bytes)
+            .expected(format!("a member of more than {} bytes", data_at + chunk_bytes), bytes)
             .advice("choose larger members, or a smaller chunk"));
     }
     let areas = Areas { regions_at, bad_blocks_at, log_at, log_bytes, sums_at, data_at };

@@ -84,7 +84,7 @@ impl Array {
             let what = format!(
                 "the array cannot do without the member of slot {slot} until the resync is done"
             );
-            return Err(Error::new(Kind::Refused, what).advice("wait until that is done"));
+            return Err(Error::new(Kind::Refused, what).advice("wait until the resync is done"));
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Array {
         let what = match role {
             DeviceRole::Member(slot) => format!("the member of slot {slot} is in use"),
             DeviceRole::Replacement(slot) => {
-                format!("it is being filled to replace the member of slot {slot}")
+                format!("this device is being filled to replace the member of slot {slot}")
             }
             DeviceRole::Spare | DeviceRole::Failed(_) => return Ok(()),
         };
@@ -118,7 +118,9 @@ impl Flusher {
             DeviceRole::Member(slot) => self.fail(slot).map(|()| FailedAs::Member),
             DeviceRole::Replacement(slot) => self.end_replace(slot).map(FailedAs::Replacement),
             DeviceRole::Failed(_) => Ok(FailedAs::Already),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "this device is a spare and has no slot"))
+            }
         }
     }
 
@@ -153,7 +155,7 @@ impl Flusher {
 
     fn role(&self, is_it: IsDevice<'_>) -> Result<DeviceRole> {
         let role = self.array().role_of(is_it);
-        role.ok_or_else(|| Error::new(Kind::NotFound, "is not a device of this array"))
+        role.ok_or_else(|| Error::new(Kind::NotFound, "this is not a device of this array"))
     }
 }
 
@@ -165,9 +167,12 @@ impl DeviceRole {
     pub(crate) fn slot_in_use(self) -> Result<usize> {
         match self {
             DeviceRole::Member(slot) => Ok(slot),
-            DeviceRole::Spare => Err(Error::new(Kind::Usage, "is a spare and has no slot")),
+            DeviceRole::Spare => {
+                Err(Error::new(Kind::Usage, "this device is a spare and has no slot"))
+            }
             DeviceRole::Replacement(slot) => {
-                let what = format!("is being filled to replace the member of slot {slot}");
+                let what =
+                    format!("this device is being filled to replace the member of slot {slot}");
                 Err(Error::new(Kind::Usage, what))
             }
             DeviceRole::Failed(_) => Err(not_used()),
@@ -187,6 +192,6 @@ impl DeviceRole {
 
 /// The error for naming a member that has failed.
 pub(crate) fn not_used() -> Error {
-    Error::new(Kind::Usage, "has failed, and is not used any more")
-        .advice("nothing can be copied from it: add the new device with --add")
+    Error::new(Kind::Usage, "this device has failed, and is no longer used")
+        .advice("nothing can be copied from the failed device: add the new device with --add")
 }

@@ -144,9 +144,12 @@ impl Flusher {
         match taken {
             _ if array.members.spares().iter().any(|spare| spare.id() == id) => Ok(AddedAs::Spare),
             Some(slot) if !is_other(slot) => Ok(AddedAs::Rebuilding { slot }),
-            _ => Err(Error::new(Kind::Io, "failed while it was being added, and is not used")
-                .at(device.place())
-                .advice("add another device")),
+            _ => Err(Error::new(
+                Kind::Io,
+                "this device failed while it was being added, and is not used",
+            )
+            .at(device.place())
+            .advice("add another device")),
         }
     }
 
@@ -185,7 +188,7 @@ impl Flusher {
         let Some(member) = self.logged.array.member(slot).filter(|it| it.is_filled(u64::MAX))
         else {
             let what = format!("there is no member in slot {slot}");
-            return Err(Error::new(Kind::Refused, what).advice("add the device instead"));
+            return Err(Error::new(Kind::Refused, what).advice("add the device with --add instead"));
         };
         let superblock = self.logged.array.superblock();
         check_room(&with, &superblock)?;
@@ -222,10 +225,8 @@ impl Flusher {
         let is_spare =
             self.logged.array.members.spares().iter().any(|spare| spare.id() == own.member);
         match is_spare || superblock.slots.iter().any(is_it) {
-            true => {
-                Err(Error::new(Kind::Exists, "it is a member of this array already")
-                    .at(device.place()))
-            }
+            true => Err(Error::new(Kind::Exists, "this device is already a member of this array")
+                .at(device.place())),
             false => Ok(()),
         }
     }
@@ -272,5 +273,5 @@ fn own_of(device: &SharedDevice, superblock: &Superblock) -> Option<Superblock> 
 fn busy(device: &SharedDevice) -> Error {
     Error::new(Kind::Busy, "another rebuild, resync or reshape is running")
         .at(device.place())
-        .advice("wait until that is done")
+        .advice("wait until the running work is done")
 }

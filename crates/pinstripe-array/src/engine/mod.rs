@@ -195,7 +195,7 @@ impl Array {
         }
         let end = u128::from(offset) + bytes as u128;
         let what = format!("within {}", self.capacity());
-        Err(Error::new(kind, "beyond the end of the array").expected(what, end))
+        Err(Error::new(kind, "the range is beyond the end of the array").expected(what, end))
     }
 
     fn member(&self, slot: usize) -> Option<Arc<ArrayMember>> {

@@ -195,7 +195,10 @@ impl Array {
         {
             return Ok(());
         }
-        let what = format!("row {} cannot be rebuilt: its parity may be stale", map.index());
+        let what = format!(
+            "row {} of the array cannot be rebuilt: the parity of the row may be stale",
+            map.index()
+        );
         Err(Error::new(Kind::TooManyLosses, what).advice("wait until the resync is done"))
     }
 

@@ -93,9 +93,12 @@ impl Array {
                 sum => sum.is_written() && !sum.suits(block),
             };
             if sums.iter().zip(blocks).any(is_wrong) {
-                let what = format!("row {} cannot be rebuilt: its parity is stale", map.index());
+                let what = format!(
+                    "row {} of the array cannot be rebuilt: the parity of the row is stale",
+                    map.index()
+                );
                 return Err(Error::new(Kind::TooManyLosses, what)
-                    .advice("restore the file that the block belongs to from a backup"));
+                    .advice("restore the file to which the lost block belongs from a backup"));
             }
         }
         Ok(())

@@ -194,14 +194,14 @@ impl RecordHeader {
         let (magic, version) = (r.u32()?, r.u16()?);
         let members = usize::from(r.u16()?);
         if magic != MAGIC || bytes.len() < HEAD_BYTES {
-            return Err(r.corrupt("it is not one"));
+            return Err(r.corrupt("the bytes are not a record of an array log"));
         }
         let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         if crc32c_of(&[&bytes[..CHECK.start]], &bytes[CHECK.end..]) != stored {
-            return Err(r.corrupt("its checksum does not match"));
+            return Err(r.corrupt("the checksum of the record does not match"));
         }
         if !(VERSION_WITHOUT_OWN..=VERSION).contains(&version) {
-            return Err(Error::new(Kind::Unsupported, "a log of another version")
+            return Err(Error::new(Kind::Unsupported, "the array log has another version")
                 .expected(VERSION, version)
                 .advice("assemble the array with the version of pinstripe that wrote it"));
         }
@@ -209,7 +209,7 @@ impl RecordHeader {
         let (head_bytes, count, span) = (r.u32()?, r.u32()? as usize, r.u64()?);
         r.take(8)?;
         if (of, at) != (array, (sequence, position)) {
-            return Err(r.corrupt("it is an older one, or belongs to another array"));
+            return Err(r.corrupt("the record is an older one, or belongs to another array"));
         }
         if head_bytes as usize != bytes.len() || members > MEMBERS_MAX {
             return Err(r.corrupt("impossible sizes"));
@@ -218,7 +218,7 @@ impl RecordHeader {
             .map(|_| Ok(PayloadCheck { bytes: r.u32()?, check: r.u32()? }))
             .collect::<Result<Vec<_>>>()?;
         if count > r.remaining() / PIECE_BYTES {
-            return Err(r.corrupt("more pieces than it has room for"));
+            return Err(r.corrupt("the record has more pieces than it has room for"));
         }
         let pieces = (0..count).map(|_| piece(&mut r)).collect::<Result<Vec<_>>>()?;
         let head = RecordHeader { array, sequence, position, kept, pieces };
@@ -249,11 +249,11 @@ fn piece(r: &mut Reader<'_>) -> Result<LogPiece> {
     };
     let is_cut = |at: u32| at.is_multiple_of(BLOCK_BYTES as u32);
     if !is_cut(start) || !is_cut(len) || len == 0 || written == 0 {
-        return Err(r.corrupt("a piece that is not made of blocks"));
+        return Err(r.corrupt("the record has a piece that does not consist of complete blocks"));
     }
     let blocks = u64::from(len) / BLOCK_BYTES * u64::from(written.count_ones());
     if blocks > r.remaining() as u64 / 4 {
-        return Err(r.corrupt("more checksums than it has room for"));
+        return Err(r.corrupt("the record has more checksums than it has room for"));
     }
     let sums = (0..blocks).map(|_| r.u32().map(Sum::from_bits)).collect::<Result<Vec<_>>>()?;
     let has = PayloadKinds { p: has & 1 > 0, q: has & 2 > 0, data, own: has & 4 > 0 };

@@ -202,11 +202,13 @@ impl MdSuperblock {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "md superblock");
         if bytes.len() < SUPERBLOCK_BYTES {
-            return Err(reader.corrupt("it is cut off").expected(SUPERBLOCK_BYTES, bytes.len()));
+            return Err(reader
+                .corrupt("the superblock is cut off")
+                .expected(SUPERBLOCK_BYTES, bytes.len()));
         }
         let magic = reader.u32()?;
         if magic != MAGIC {
-            return Err(Error::new(Kind::NotFound, "no md superblock of version 1")
+            return Err(Error::new(Kind::NotFound, "there is no md superblock of version 1")
                 .expected(format!("{MAGIC:08x}"), format!("{magic:08x}")));
         }
         let version = reader.u32()?;
@@ -217,12 +219,12 @@ impl MdSuperblock {
         let len = check_sum(bytes)?;
         if features & !FEATURES_KNOWN != 0 {
             let unknown = features & !FEATURES_KNOWN;
-            return Err(unsupported("an md array with unknown features")
+            return Err(unsupported("the md array has unknown features")
                 .expected("no others", format!("{unknown:#x}"))
                 .advice("the array was made by a newer Linux: use a newer version of pinstripe"));
         }
         if reader.u32()? != 0 {
-            return Err(unsupported("an md superblock whose padding is in use"));
+            return Err(unsupported("the padding of the md superblock is in use"));
         }
         let array = MdArrayInfo::read(features, &mut reader)?;
         let device = MdDeviceInfo::read(&mut reader)?;
@@ -243,32 +245,34 @@ impl MdSuperblock {
         let (offset, sectors) = (device.data_offset_sectors, device.data_sectors);
         let bytes = offset.checked_add(sectors).and_then(|end| end.checked_mul(SECTOR_BYTES));
         let wrong = match () {
-            () if bytes.is_none() => "its data ends at an impossible offset",
-            () if sectors < 10 => "it has no room for data",
+            () if bytes.is_none() => "the data area of the member ends at an impossible offset",
+            () if sectors < 10 => "the member has no room for data",
             // Metadata 1.0 is after the data, the others before it.
             () if bytes.is_some_and(|end| end > place)
                 && offset * SECTOR_BYTES < place.saturating_add(len as u64) =>
             {
-                "its data would overlap its superblock"
+                "the data area of the member would overlap its superblock"
             }
             () if has(FEATURE_RAID0_LAYOUT) && self.array.level != 0 => {
-                "a layout of level 0 for another level"
+                "the superblock has a layout of level 0, but another level"
             }
             () if has(ppl) && has(FEATURE_BITMAP | FEATURE_JOURNAL) => {
-                "a partial parity log with a bitmap or a journal"
+                "the superblock has a partial parity log together with a bitmap or a journal"
             }
-            () if features & ppl == ppl => "partial parity logs of two kinds",
+            () if features & ppl == ppl => "the superblock has partial parity logs of two kinds",
             () if has(FEATURE_BAD_BLOCKS) && device.bad_blocks_offset_sectors == 0 => {
-                "a bad block list without an offset"
+                "the superblock has a bad block list without an offset"
             }
-            () if device.bad_blocks_shift >= 64 => "an impossible size of bad blocks",
+            () if device.bad_blocks_shift >= 64 => {
+                "the superblock has an impossible size of bad blocks"
+            }
             () if u64::from(device.bad_blocks_sectors) * SECTOR_BYTES
                 > BAD_BLOCKS_BYTES_MAX as u64 =>
             {
-                "a list of bad blocks that is too long"
+                "the list of bad blocks is too long"
             }
             () if self.roles.iter().any(|&role| Role::from_number(role).is_none()) => {
-                "a device with an unknown role"
+                "the superblock lists a device with an unknown role"
             }
             () => return Ok(()),
         };

@@ -257,7 +257,9 @@ impl Superblock {
         let stored = u32::from_le_bytes(bytes[CHECK].try_into().expect("four bytes"));
         let found = crc32c(&bytes[..CHECK.start]);
         if stored != found {
-            return Err(r.corrupt("its checksum does not match").expected(stored, found));
+            return Err(r
+                .corrupt("the checksum of the superblock does not match")
+                .expected(stored, found));
         }
         let version = r.u16()?;
         let (level, consistency, layout) = (r.u8()?, r.u8()?, r.u32()?);
@@ -271,15 +273,15 @@ impl Superblock {
                     format!("version {VERSION}"),
                     format!("{version}, features {features:#x}"),
                 )
-                .advice("assemble it with that version, or a newer one"));
+                .advice("assemble the array with that version, or a newer one"));
         }
         let consistency = Consistency::from_byte(consistency)
-            .ok_or_else(|| r.corrupt("an unknown consistency policy"))?;
+            .ok_or_else(|| r.corrupt("the superblock has an unknown consistency policy"))?;
         let made_seconds = r.i64()?;
         let name = name(&mut r)?;
         let (count, slot) = (usize::from(r.u16()?), r.u16()?);
         if count > SLOTS_MAX || (slot != SPARE && usize::from(slot) >= count) {
-            return Err(r.corrupt("a slot that does not exist"));
+            return Err(r.corrupt("the superblock names a slot that does not exist"));
         }
         let (chunk_bytes, data_bytes) = (r.u32()?, r.u64()?);
         let areas = Areas::decode(&mut r)?;
@@ -380,7 +382,7 @@ fn name(r: &mut Reader<'_>) -> Result<String> {
     let length = usize::from(r.u8()?);
     let bytes = r.take(NAME_BYTES_MAX)?;
     let name = bytes.get(..length).and_then(|name| std::str::from_utf8(name).ok());
-    name.map(str::to_owned).ok_or_else(|| r.corrupt("its name is not UTF-8"))
+    name.map(str::to_owned).ok_or_else(|| r.corrupt("the name of the array is not UTF-8"))
 }
 
 /// The generation since which changes are noted, and the scrub in progress.
@@ -426,7 +428,7 @@ fn slot_of(r: &mut Reader<'_>) -> Result<Slot> {
         1 => Ok(Slot::Present(member)),
         2 => Ok(Slot::Failed(member)),
         3 => Ok(Slot::Rebuilding(member)),
-        _ => Err(r.corrupt("an unknown state of a slot")),
+        _ => Err(r.corrupt("the superblock has an unknown state of a slot")),
     }
 }
 

@@ -154,7 +154,7 @@ impl Layout {
     pub fn from_number(level: Level, number: u32) -> Result<Self> {
         let unknown = || {
             Error::new(Kind::Unsupported, format!("{level} has no layout {number:#x}")).advice(
-                "examine the array with mdadm --examine: newer software may have created it",
+                "examine the array with 'mdadm --examine': newer software may have created it",
             )
         };
         match level {

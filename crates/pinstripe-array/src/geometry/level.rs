@@ -57,7 +57,7 @@ impl Level {
                 number => number.to_string(),
             };
             Error::new(Kind::Unsupported, format!("level {name} is not supported"))
-                .expected("0, 1, 4, 5, 6 or 10", number)
+                .expected("level 0, 1, 4, 5, 6 or 10", number)
         })
     }
 
@@ -100,7 +100,7 @@ impl FromStr for Level {
             .find(|(_, number, words)| words.contains(&text) || number.to_string() == text);
         found.map(|(level, ..)| *level).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a RAID level"))
-                .expected("0, 1, 4, 5, 6, 10, stripe or mirror", text)
+                .expected("level 0, 1, 4, 5, 6, 10, stripe or mirror", text)
         })
     }
 }

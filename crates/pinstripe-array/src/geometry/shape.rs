@@ -71,7 +71,8 @@ impl Shape {
         if !is_served {
             let what = format!("{} with layout {} cannot grow", before.level(), before.layout());
             return Err(Error::new(Kind::Unsupported, what).advice(
-                "only near copies can be moved; create a new array and copy the data to it",
+                "only near copies can be moved; create a new array, and copy the data to the new \
+                 array",
             ));
         }
         Ok(Shape { geometry, growth: Some(Growth { before, moved: 0, in_place: false }) })

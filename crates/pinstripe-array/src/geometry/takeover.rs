@@ -34,7 +34,7 @@ impl ArrayGeometry {
     /// where data would have to move; with the errors of [`ArrayGeometry::new`].
     pub fn taken_over(&self, level: Level) -> Result<(ArrayGeometry, LastSlot)> {
         if level == self.level {
-            return Err(Error::new(Kind::Usage, format!("the array has level {level} already")));
+            return Err(Error::new(Kind::Usage, format!("the array already has level {level}")));
         }
         let (layout, last) = self.layout_for(level).ok_or_else(|| self.cannot_become(level))?;
         let members = match last {
@@ -91,8 +91,9 @@ impl ArrayGeometry {
         };
         let what = format!("{what} cannot become {level} without moving data");
         Error::new(Kind::Unsupported, what).advice(
-            "0 can become 4 or 5; 4 and 5 can become 6; 6 with a -6 layout or parity-last 5; 4 and 5 with \
-             parity-last 0; 1 with two members 5. For any other change, copy to a new array",
+            "level 0 can become 4 or 5; levels 4 and 5 can become 6; level 6 with a -6 layout or \
+             parity-last can become 5; levels 4 and 5 with parity-last can become 0; level 1 with \
+             two members can become 5. For any other change, copy the data to a new array",
         )
     }
 }

@@ -133,8 +133,8 @@ impl MdArray {
         }
         let what = "part of the array can only be rebuilt from parity that was never synced";
         Err(Error::new(Kind::TooManyLosses, what).at(&self.place).advice(
-            "let md resync it with all members; 'pinstripe array assemble NAME DEVICE... \
-                 --force' reads it as it is: it may be wrong",
+            "let md resync the array with all members; 'pinstripe array assemble NAME DEVICE... \
+             --force' reads the data as it is, possibly wrong",
         ))
     }
 
@@ -174,7 +174,7 @@ impl MdArray {
             return Ok(());
         }
         let end = u128::from(offset) + bytes as u128;
-        Err(Error::new(kind, "beyond the end of the array")
+        Err(Error::new(kind, "the range is beyond the end of the array")
             .at(&self.place)
             .expected(format!("within {}", self.geometry.capacity()), end))
     }
@@ -186,9 +186,10 @@ impl MdMember {
         let range = offset..offset + buf.len() as u64;
         match self.unreadable_in(range).next() {
             None => self.device.read_at(self.data_at + offset, buf),
-            Some(_) => {
-                Err(Error::corrupt("not recovered, or listed as a bad block", self.device.place()))
-            }
+            Some(_) => Err(Error::corrupt(
+                "the range is not yet recovered, or is listed as a bad block",
+                self.device.place(),
+            )),
         }
     }
 
@@ -233,7 +234,8 @@ impl Device for MdArray {
             None => Err(Error::new(Kind::Refused, "the array was opened read-only")
                 .at(&self.place)
                 .advice(
-                    "serve it with 'pinstripe array serve --write'; it must be complete and clean",
+                    "serve the array with 'pinstripe array serve --write'; the array must be \
+                     complete and clean",
                 )),
         }
     }
@@ -259,7 +261,7 @@ impl Device for MdArray {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "an md array does not support discard here")
+        Err(Error::new(Kind::Unsupported, "pinstripe does not support discard on an md array")
             .at(&self.place))
     }
 

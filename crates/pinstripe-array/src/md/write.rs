@@ -57,7 +57,7 @@ impl MdArray {
         if writing.has_failed.load(Ordering::Relaxed) {
             return Err(Error::new(Kind::Io, "a member failed; the array is read-only now")
                 .at(&self.place)
-                .advice("assemble it with mdadm, which resyncs it"));
+                .advice("assemble the array with mdadm, which resyncs it"));
         }
         self.mark_dirty(writing)?;
         let mut cache = Cache::new(Shape::of(self.geometry));
@@ -84,7 +84,9 @@ impl MdArray {
             self.stop_writing();
             return Err(Error::new(Kind::Io, "a member could not be read during a write")
                 .at(self.member_place(map.member(bad.shard)).unwrap_or(&self.place))
-                .advice("assemble the array with mdadm, which can run without this member"));
+                .advice(
+                    "assemble the array with mdadm, which can run the array without this member",
+                ));
         }
         let (mut made, mut makes_at) = (ComputedBytes::default(), Vec::new());
         made.reserve(&map, &plan, dirty, &mut makes_at);

@@ -36,9 +36,9 @@ fn is_still_of(device: &SharedDevice, entry: &Entry, monitor: &Monitor) -> bool 
     let Some(own) = engine::probe(device).filter(|own| own.array.to_string() != entry.array) else {
         return true;
     };
-    let what = format!("now belongs to another array: '{}'", own.name);
+    let what = format!("this device now belongs to another array: '{}'", own.name);
     let error = Error::new(Kind::WrongMember, what).advice(format!(
-        "to forget it: 'pinstripe array manage {} --remove {}'",
+        "to remove the device from this array, run 'pinstripe array manage {} --remove {}'",
         entry.name,
         device.place().display()
     ));
@@ -59,8 +59,8 @@ fn refuse_older(devices: &[SharedDevice], entry: &Entry) -> Result<()> {
             Err(Error::new(Kind::Refused, what)
                 .expected(format!("generation {}", entry.generation), newest)
                 .advice(format!(
-                    "attach them; to continue with the older data of the present members, and lose \
-                     all later writes: pinstripe array assemble {} --force",
+                    "attach the absent members; to continue with the older data of the present \
+                     members, and lose all later writes, run 'pinstripe array assemble {} --force'",
                     entry.name
                 )))
         }
@@ -101,7 +101,7 @@ pub fn assemble(
     }
     if opened.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, format!("no device of '{name}' is present"))
-            .advice("attach them, or name their present paths"));
+            .advice("attach the devices, or name their present paths"));
     }
     if let Some(entry) = known.as_ref().filter(|_| !force) {
         refuse_older(&opened, entry)?;
@@ -109,18 +109,21 @@ pub fn assemble(
     let engine::Assembly { flusher, left_out, records, was_clean, .. } =
         engine::assemble(opened, &AssembleOptions { force })?;
     for it in left_out {
-        let error = Error::new(Kind::WrongMember, format!("is left out: {}", it.why));
+        let error = Error::new(Kind::WrongMember, format!("this device is left out: {}", it.why));
         let advice = match it.is_replaced {
             true => format!(
-                "to forget it: 'pinstripe array manage {name} --remove {}'",
+                "to remove the device from the array, run 'pinstripe array manage {name} --remove \
+                 {}'",
                 it.path.display()
             ),
-            false => "add it again with 'pinstripe array manage'".to_owned(),
+            false => "add the device again with 'pinstripe array manage'".to_owned(),
         };
         monitor.warning(&it.path, error.advice(advice));
     }
     if !was_clean {
-        monitor.note(&format!("array {name} was not closed properly; log records: {records}"));
+        monitor.note(&format!(
+            "array {name} was not closed properly; {records} log records were replayed"
+        ));
     }
     let superblock = flusher.array().superblock();
     let mut entry = Entry::new(name, superblock.array, &paths)?;

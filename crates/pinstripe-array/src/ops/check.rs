@@ -92,7 +92,9 @@ impl ArrayController {
             return Ok(());
         }
         let opened = self.open(device, force).map_err(|error| match error.kind() {
-            Kind::NotFound => error.advice("name a device that exists; --size SIZE creates a file"),
+            Kind::NotFound => {
+                error.advice("name a device that exists; --size SIZE creates a file as the device")
+            }
             _ => error,
         })?;
         if only_again {

@@ -219,7 +219,7 @@ impl ControlHandler for ArrayController {
             Request::GrowSize => self.grow_size().map(done),
             Request::Cancel => {
                 self.turn(Knob::Idle)?;
-                Ok(done("the running work was stopped".to_owned()))
+                Ok(done("the running work on the array was stopped".to_owned()))
             }
             Request::Events | Request::Stop { .. } => {
                 Err(Error::new(Kind::Unsupported, "this array is not served"))

@@ -72,11 +72,11 @@ pub fn create(
     if register.has(&request.name) && !request.force {
         return Err(Error::new(
             Kind::Exists,
-            format!("an array named '{}' exists already", request.name),
+            format!("an array named '{}' already exists", request.name),
         )
         .advice(
-            "choose another name; 'pinstripe array status' lists the names in use; --force drops \
-                 the old registration",
+            "choose another name; 'pinstripe array status' lists the names in use; --force removes \
+             the registration of the other array",
         ));
     }
     // Impossible parameters are refused before any device is created or opened. The size of members

@@ -33,7 +33,7 @@ pub(crate) fn refuse_twice(paths: &[PathBuf]) -> Result<()> {
         if let Some((_, other)) = seen.iter().find(|(known, _)| *known == own) {
             return Err(Error::new(
                 Kind::Usage,
-                format!("is the same device as {}", other.display()),
+                format!("this is the same device as {}", other.display()),
             )
             .at(path)
             .advice("name each device once"));
@@ -85,7 +85,7 @@ pub(crate) fn refuse_carrying(device: &SharedDevice, force: bool) -> Result<()> 
         Some(found) if !force => {
             let error = Error::new(Kind::Refused, format!("the device carries {found}"));
             let error = error.at(device.place());
-            Err(error.advice("name another device, or overwrite it with --force"))
+            Err(error.advice("name another device, or overwrite this one with --force"))
         }
         _ => Ok(()),
     }
@@ -97,9 +97,10 @@ pub(crate) fn warn_of_shared_disks(paths: &[PathBuf], monitor: &Monitor) {
         let Some(disk) = disk_of(path) else { continue };
         let other = paths[..number].iter().find(|it| disk_of(it).as_ref() == Some(&disk));
         if let Some(other) = other {
-            let what = format!("is on the same disk ({disk}) as {}", other.display());
-            let error = Error::new(Kind::Refused, what)
-                .advice("if that disk fails, both are lost: use a disk for each member");
+            let what = format!("this device is on the same disk ({disk}) as {}", other.display());
+            let error = Error::new(Kind::Refused, what).advice(
+                "if that disk fails, both devices are lost: use a separate disk for each member",
+            );
             monitor.warning(path, error);
         }
     }

@@ -61,7 +61,8 @@ pub fn find(device: &dyn Device) -> Result<FoundSuperblock> {
         Err(error) if error.kind() != Kind::NotFound => Err(error),
         Err(_) => {
             let carries = signature(device)?.map(|it| format!(": it carries {it}"));
-            let what = format!("is not a member of an array{}", carries.unwrap_or_default());
+            let what =
+                format!("this device is not a member of an array{}", carries.unwrap_or_default());
             Err(Error::new(Kind::NotFound, what).at(device.place()))
         }
     }

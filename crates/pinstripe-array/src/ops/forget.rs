@@ -26,8 +26,8 @@ pub fn forget(name: &str, register: &Register) -> Result<Forgotten> {
     }
     // Held until the entry is removed, so that no process begins to serve the array meanwhile.
     let held = Control::bind(&register.socket(name)?).map_err(|error| match error.kind() {
-        Kind::Busy => Error::new(Kind::Busy, format!("array '{name}' is being served"))
-            .advice(format!("stop it first: 'pinstripe array stop {name}'")),
+        Kind::Busy => Error::new(Kind::Busy, format!("array '{name}' is served"))
+            .advice(format!("first stop the array with 'pinstripe array stop {name}'")),
         _ => error,
     })?;
     let known = register.read(name).ok();

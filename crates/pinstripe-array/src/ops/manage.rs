@@ -54,10 +54,13 @@ impl ArrayController {
             Some(FailedAs::Replacement(report)) => {
                 let slot = report.slot.unwrap_or_default();
                 self.volume.keep_report(report);
-                format!("{place} is marked as failed: the member of slot {slot} is not replaced")
+                format!(
+                    "{place} is marked as failed: the replacement of the member of slot {slot} is \
+                     cancelled"
+                )
             }
             Some(FailedAs::Already) => format!("{place} has failed already"),
-            None => format!("{place} is not in use: it has failed or was replaced already"),
+            None => format!("{place} is not in use: the device has already failed or was replaced"),
         })
     }
 
@@ -82,7 +85,9 @@ impl ArrayController {
         let place = device.display();
         Ok(match added {
             AddedAs::Recovering { slot } => {
-                format!("{place} is back in slot {slot}, and is being brought up to date")
+                format!(
+                    "{place} is again the member of slot {slot}, and is being brought up to date"
+                )
             }
             AddedAs::Rebuilding { slot } => format!("{place} is being rebuilt for slot {slot}"),
             AddedAs::Spare => format!("{place} is a spare"),
@@ -137,7 +142,8 @@ impl ArrayController {
             }
         }
         let after = self.volume.array().geometry();
-        let change = format!("the level is {level} now, it was {}", before.level());
+        let change =
+            format!("the level of the array changed to {level}; it was {}", before.level());
         Ok(match after.members().cmp(&before.members()) {
             Ordering::Less => format!("{change}; the last member is a spare"),
             Ordering::Equal => change,
@@ -153,7 +159,11 @@ impl ArrayController {
         let before = self.volume.array().capacity();
         self.volume.with(|it| it.grow_size())?;
         let after = self.volume.array().capacity();
-        Ok(format!("the array has {} now, it had {}", format_size(after), format_size(before)))
+        Ok(format!(
+            "the array now has a size of {}; before, its size was {}",
+            format_size(after),
+            format_size(before)
+        ))
     }
 
     /// Opens a device that will join the array: a blank one, or one of this array.
@@ -180,7 +190,7 @@ impl ArrayController {
             ) => role.word(),
             Some(DeviceRole::Failed(_)) | None => return Ok(()),
         };
-        Err(Error::new(Kind::Exists, format!("is a {role} of this array already"))
+        Err(Error::new(Kind::Exists, format!("this device is already a {role} of this array"))
             .at(device)
             .advice("name a device that is not in use"))
     }
@@ -192,9 +202,11 @@ impl ArrayController {
     pub(super) fn refuse_stranger(&self, opened: &SharedDevice) -> Result<()> {
         match self.was_member(opened)? {
             true => Ok(()),
-            false => Err(Error::new(Kind::Refused, "is not an absent member of this array")
-                .at(opened.place())
-                .advice("add it as a new member with --add")),
+            false => {
+                Err(Error::new(Kind::Refused, "this device is not an absent member of this array")
+                    .at(opened.place())
+                    .advice("add the device as a new member with --add"))
+            }
         }
     }
 
@@ -246,7 +258,7 @@ impl ArrayController {
 }
 
 fn stranger(device: &Path) -> Error {
-    Error::new(Kind::NotFound, "is not a device of this array")
+    Error::new(Kind::NotFound, "this is not a device of this array")
         .at(device)
-        .advice("see 'pinstripe array detail' for its devices")
+        .advice("'pinstripe array detail' lists the devices of the array")
 }

@@ -44,8 +44,10 @@ pub fn open(entry: &Entry, write: bool, faults: &Plan, monitor: &Monitor) -> Res
 
 fn tell_left_out(left_out: Vec<MdLeftOut>, monitor: &Monitor) {
     for it in left_out {
-        monitor
-            .warning(&it.place, Error::new(Kind::WrongMember, format!("is left out: {}", it.why)));
+        monitor.warning(
+            &it.place,
+            Error::new(Kind::WrongMember, format!("this device is left out: {}", it.why)),
+        );
     }
 }
 
@@ -86,8 +88,8 @@ fn opened_to_read(entry: &Entry) -> Result<Vec<SharedDevice>> {
             format!("no device of '{}' is present", entry.name),
         )
         .advice(format!(
-            "attach them, or assemble the array from their present paths; if it is gone for good: \
-             'pinstripe array forget {}'",
+            "attach the devices, or assemble the array from their present paths; if the array is \
+             gone for good, run 'pinstripe array forget {}'",
             entry.name
         )));
     }
@@ -137,8 +139,8 @@ impl ControlHandler for MdController {
     fn answer(&self, request: &Request) -> Result<Reply> {
         match request {
             Request::Detail => Ok(Reply::Detail(Box::new(self.detail()))),
-            _ => Err(Error::new(Kind::Refused, "md arrays can only be read and written here")
-                .advice("manage their members with mdadm")),
+            _ => Err(Error::new(Kind::Refused, "pinstripe can only read and write md arrays")
+                .advice("manage the members of md arrays with mdadm")),
         }
     }
 

@@ -91,14 +91,14 @@ pub fn next(client: &mut Client) -> Result<Reply> {
 fn unexpected() -> Error {
     Error::new(Kind::Unsupported, "the process that serves the array sent an unknown answer")
         .advice(
-            "it runs a different version of pinstripe: stop it, and serve the array with this \
-            version",
+            "the serving process runs a different version of pinstripe: stop that process, and \
+             serve the array with this version",
         )
 }
 
 const PEER: Peer = Peer {
     name: "the process that serves the array",
-    advice: "check with 'pinstripe array status' whether it still runs, then try again",
+    advice: "check with 'pinstripe array status' whether the array is still served, then try again",
     silence: Kind::Io,
 };
 

@@ -92,7 +92,8 @@ impl Entry {
 /// # Errors
 /// Fails when the current directory does not exist any more.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(|error| Error::io("cannot be made absolute", path, error))
+    std::path::absolute(path)
+        .map_err(|error| Error::io("this path cannot be made absolute", path, error))
 }
 
 /// Whether two paths lead to the same device, or did before the device disappeared.
@@ -120,8 +121,8 @@ pub fn check_name(name: &str) -> Result<()> {
     let node = name.strip_prefix("/dev/md/").or_else(|| name.strip_prefix("/dev/"));
     if let Some(node) = node.filter(|node| check_name(node).is_ok()) {
         return Err(error.advice(format!(
-            "an array has a name and no device node: use '{node}'; programs access it by NBD or as \
-             a file, see 'pinstripe array serve'"
+            "an array of pinstripe has no device node: use its name, '{node}'; programs access the \
+             array by NBD or as a file, see 'pinstripe array serve'"
         )));
     }
     Err(error.advice(format!(
@@ -167,22 +168,25 @@ impl Register {
         let text = fs::read(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::new(Kind::NotFound, format!("no array is named '{name}'")).advice(
-                    "see 'pinstripe array status' for names; to register one: 'pinstripe array \
-                     assemble NAME DEVICE...'",
+                    "'pinstripe array status' lists the names; to register an array, run \
+                     'pinstripe array assemble NAME DEVICE...'",
                 )
             }
             _ => Error::io("cannot read", &path, error),
         })?;
         let damaged = |error: serde_json::Error| {
             Error::corrupt(format!("the registration of the array cannot be read: {error}"), &path)
-                .advice("register it again with 'pinstripe array assemble NAME DEVICE...'")
+                .advice("register the array again with 'pinstripe array assemble NAME DEVICE...'")
         };
         let entry: Entry = serde_json::from_slice(&text).map_err(damaged)?;
         if entry.version != VERSION {
-            return Err(Error::new(Kind::Unsupported, "written by a newer version of pinstripe")
-                .at(&path)
-                .expected(VERSION, entry.version)
-                .advice("use that version, or assemble the array again"));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "the registration was written by a newer version of pinstripe",
+            )
+            .at(&path)
+            .expected(VERSION, entry.version)
+            .advice("use that version, or assemble the array again"));
         }
         Ok(entry)
     }
@@ -201,7 +205,7 @@ impl Register {
         if let Some(odd) = odd {
             return Err(Error::new(Kind::Usage, "the path of a device must be UTF-8")
                 .at(odd)
-                .advice("name it through a symlink whose path is UTF-8"));
+                .advice("name the device through a symlink whose path is UTF-8"));
         }
         let text = serde_json::to_vec_pretty(entry).expect("an entry is plain text");
         make_directory(&self.state)?;

@@ -50,7 +50,7 @@ impl ScannedArray {
         check_name(name).map(|()| name).map_err(|_| {
             Error::new(Kind::Usage, "the array has no name that can be registered")
                 .at(&self.devices[0])
-                .advice("name it: 'pinstripe array assemble NAME DEVICE...'")
+                .advice("give the array a name with 'pinstripe array assemble NAME DEVICE...'")
         })
     }
 

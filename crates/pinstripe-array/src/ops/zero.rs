@@ -21,7 +21,7 @@ pub fn zero_superblock(path: &Path, force: bool) -> Result<Option<FoundSuperbloc
         Ok(found) => Some(found),
         Err(error) if force && matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => None,
         Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported) => {
-            return Err(error.advice("overwrite it anyway with --force"));
+            return Err(error.advice("use --force to overwrite the superblock anyway"));
         }
         Err(error) => return Err(error),
     };

@@ -75,9 +75,12 @@ impl View {
     pub fn too_many(&self, segment: &Segment) -> Error {
         let lost = self.sources(segment).lost;
         let most = if self.mirrors { self.data.len() - 1 } else { self.parity.len() };
-        let what = format!("row {} has lost more than its parity or copies can replace", self.row);
+        let what = format!(
+            "row {} of the array has lost more chunks than its parity or copies can replace",
+            self.row
+        );
         Error::new(Kind::TooManyLosses, what)
-            .expected(format!("lost shards: at most {most}"), lost.len())
+            .expected(format!("at most {most} lost chunks of the row"), lost.len())
             .advice("attach an absent member")
     }
 }

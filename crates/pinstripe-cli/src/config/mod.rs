@@ -126,7 +126,7 @@ impl Config {
             let good = error.utf8_error().valid_up_to();
             Error::new(Kind::Usage, "the config file is not UTF-8")
                 .at(&file)
-                .expected("UTF-8", format!("another byte at {good}"))
+                .expected("UTF-8", format!("a byte that is not UTF-8 at offset {good}"))
         })?;
         let home = xdg::set("HOME").map(PathBuf::from);
         let config = Config::parse(&file, &text, home.as_deref())?;
@@ -142,7 +142,7 @@ impl Config {
         let parsed = toml::de::DeTable::parse(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            source.error(at, format!("this is not TOML: {what}"))
+            source.error(at, format!("the config file is not valid TOML: {what}"))
         })?;
         let mut table = Table::new(&source, "", parsed.get_ref());
         let mut config = Config {
@@ -168,9 +168,11 @@ impl Config {
             let other = &config.prices[&name].currency;
             if other != first {
                 let error = inner.error("currency", "prices of two currencies cannot be added up");
-                let found = format!("'{other}', as of a table that names none");
+                let found = format!("'{other}', the default of a table without a currency");
                 let found = if inner.has("currency") { format!("'{other}'") } else { found };
-                return Err(error.expected(format!("one currency, as '{first}'"), found));
+                return Err(
+                    error.expected(format!("one currency in all tables, such as '{first}'"), found)
+                );
             }
         }
         for (name, inner) in table.named_tables("backup")? {
@@ -238,8 +240,8 @@ impl Config {
 fn advice(what: &str, name: &str, names: &[&str]) -> String {
     match nearest(name, names) {
         Some(near) => format!("the nearest name is '{near}'"),
-        None if names.is_empty() => format!("write a table [{what}.{name}]"),
-        None => format!("the names are: {}", names.join(", ")),
+        None if names.is_empty() => format!("write a table [{what}.{name}] in the config file"),
+        None => format!("the config file has the names: {}", names.join(", ")),
     }
 }
 
@@ -301,7 +303,8 @@ fn store_entry(mut table: Table<'_>) -> Result<StoreEntry> {
         return Err(table.error("password-file", what));
     }
     if entry.members.is_empty() {
-        let what = "a store needs its 'member': the directory of any one member, or a list of them";
+        let what = "a store needs the key 'member': the directory of any one member, or a list of \
+                    member directories";
         return Err(table.error("member", what));
     }
     table.finish()?;
@@ -320,7 +323,7 @@ fn backup_entry(mut table: Table<'_>) -> Result<BackupEntry> {
         host: table.string("host")?,
     };
     if entry.paths.is_empty() {
-        return Err(table.error("paths", "a backup needs its 'paths': what to back up"));
+        return Err(table.error("paths", "a backup needs the key 'paths': the paths to back up"));
     }
     for tag in &entry.tags {
         crate::args::tag(tag).map_err(|what| table.error("tags", what))?;

@@ -93,7 +93,7 @@ pub fn entry(mut table: Table<'_>) -> Result<PriceEntry> {
         && !(url.starts_with("https://") || url.starts_with("http://"))
     {
         return Err(table
-            .error("endpoint", "an endpoint is a URL")
+            .error("endpoint", "the endpoint must be a URL")
             .expected("https://HOST", format!("'{url}'")));
     }
     let endpoint = endpoint.map(|url| url.trim_end_matches('/').to_ascii_lowercase());
@@ -115,7 +115,9 @@ pub fn entry(mut table: Table<'_>) -> Result<PriceEntry> {
 fn money(table: &mut Table<'_>, key: &'static str) -> Result<Money> {
     let Some(price) = table.amount(key)? else { return Ok(Money::default()) };
     if price > MOST {
-        return Err(table.error(key, "this is not a price").expected("at most a billion", price));
+        return Err(table
+            .error(key, "this number is not a possible price")
+            .expected("a price of at most a billion", price));
     }
     Ok(Money((price * NANO).round() as i128))
 }

@@ -62,7 +62,10 @@ impl<'a> Table<'a> {
             if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
         Err(self
             .source
-            .error(found.span().start, format!("'{key}'{name} has a value of the wrong type"))
+            .error(
+                found.span().start,
+                format!("the key '{key}'{name} has a value of the wrong type"),
+            )
             .expected(expected, kind_of(found.get_ref())))
     }
 
@@ -167,7 +170,7 @@ impl<'a> Table<'a> {
 
     fn home(&self, key: &str, at: usize) -> Result<&Path> {
         self.source.home.ok_or_else(|| {
-            self.source.error(at, format!("'{key}' begins with ~, and HOME is not set"))
+            self.source.error(at, format!("the path of '{key}' begins with ~, but HOME is not set"))
         })
     }
 
@@ -182,7 +185,7 @@ impl<'a> Table<'a> {
         if !text.starts_with('/') {
             return Err(self
                 .source
-                .error(at, format!("'{key}' is not an absolute path"))
+                .error(at, format!("the value of '{key}' is not an absolute path"))
                 .expected("a path that begins with / or ~/", format!("'{text}'"))
                 .advice("paths in a config file must not depend on the current directory"));
         }
@@ -204,9 +207,10 @@ impl<'a> Table<'a> {
                     .expected(format!("a table [{key}.NAME]"), kind_of(inner.get_ref())));
             };
             if name.get_ref().is_empty() || name.get_ref().contains('/') {
-                return Err(self
-                    .source
-                    .error(name.span().start, format!("[{key}.NAME] needs a name without /")));
+                return Err(self.source.error(
+                    name.span().start,
+                    format!("the NAME in [{key}.NAME] must not be empty and must not contain /"),
+                ));
             }
             let (name, source) = (name.get_ref().to_string(), self.source);
             found.push((name.clone(), Table::new(source, format!("{key}.{name}"), table)));

@@ -156,7 +156,8 @@ impl Run {
     #[cfg(feature = "s3")]
     pub fn new_buckets(&self, new: NewBucketArgs, places: &[PathBuf]) -> Result<()> {
         if let Some(option) = new.given() {
-            let instead = "this option applies to buckets, but no new member is in a bucket";
+            let instead = "this option applies only to members in buckets, but no new member is in \
+                           a bucket";
             refuse_option(!places.iter().any(|place| is_bucket(place)), option, instead)?;
         }
         let _ = self.new_buckets.set(new);
@@ -287,7 +288,8 @@ impl Run {
                     if signals::is_caught() {
                         return Err(error);
                     }
-                    self.monitor.note("beginning again without the member that does not answer");
+                    self.monitor
+                        .note("the verb starts again without the member that does not answer");
                 }
                 done => return done,
             }

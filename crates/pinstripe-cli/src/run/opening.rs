@@ -76,7 +76,7 @@ impl Run {
         let store = open(self, places)?;
         for (number, old) in &store.moved {
             self.monitor.note(&format!(
-                "member {number} is at {}, no longer at {}; 'pinstripe repair' records the new place",
+                "member {number} is now at {}, not at {}; 'pinstripe repair' records the new place",
                 store.member_slots[*number].place.display(),
                 old.display()
             ));
@@ -96,13 +96,16 @@ impl Run {
         // The verb itself reports why a member cannot be listed.
         for OtherHalf { places, snapshots } in store.other_halves().unwrap_or_default() {
             let has = match snapshots.len() {
-                1 => "1 snapshot that this half does not have".to_owned(),
-                many => format!("{many} snapshots that this half does not have"),
+                1 => "1 snapshot that this half of the store lacks".to_owned(),
+                many => format!("{many} snapshots that this half of the store lacks"),
             };
-            let what = format!("this is a member of another half of the store, which has {has}");
+            let what = format!(
+                "this member belongs to the other half of a divided store; the other half has \
+                 {has}"
+            );
             let advice = format!(
-                "the store was divided, and its halves were used independently; import the \
-                 snapshots of the other half: pinstripe member merge {}",
+                "the store was divided, and its halves were used independently; to import the \
+                 snapshots of the other half, run 'pinstripe member merge {}'",
                 escape::path(&places[0])
             );
             let error = Error::new(Kind::Changed, what).advice(advice);
@@ -170,7 +173,7 @@ fn open(run: &Run, named: &[PathBuf]) -> Result<Store> {
         failed.retain(|it| it.place != place);
         let known = expected.as_ref().map_or("another one", KnownStore::short);
         run.monitor.note(&format!(
-            "store {} is at {}; this host knew store {known} there",
+            "store {} is at {}, where this host knew store {known}",
             store.config.store.short(),
             escape::path(&place)
         ));
@@ -194,7 +197,8 @@ fn expected(memory: &KnownStores, named: &[PathBuf]) -> Result<Option<KnownStore
         None => Ok(Some(expected.clone())),
         Some((place, other)) => {
             let what = format!(
-                "the named places belong to different stores: {} belonged to store {}",
+                "the named places belong to different stores: this host knew {} as a member of \
+                 store {}",
                 escape::path(first),
                 expected.short()
             );
@@ -258,28 +262,28 @@ fn refuse_plain(run: &Run, memory: &KnownStores, store: &Store, place: &Path) ->
         memory.at(place).filter(|other| other.encrypted && other.id != id.to_string())
     });
     let why = if run.common.key.is_given() {
-        "a password or key file was given for it".to_owned()
+        "a password or key file was given for this store".to_owned()
     } else if run.config()?.key_of(&member_slots).is_given() {
-        "the config file names a password or key file for it".to_owned()
+        "the config file names a password or key file for this store".to_owned()
     } else if let Some(other) = was_here {
         format!("this host knows the encrypted store {} in this place", other.short())
     } else if is_accepted {
         return Ok(());
     } else if known.is_some_and(|known| known.encrypted) {
-        "this host has opened it encrypted".to_owned()
+        "this host has opened this store as an encrypted one".to_owned()
     } else if let Some(variable) = credential::variable_at_hand() {
         format!("{variable} is set")
     } else if let Some(file) = credential::own_key_file(id).filter(|file| file.exists()) {
-        format!("there is a key file for it, {}", escape::path(&file))
+        format!("there is a key file for this store, {}", escape::path(&file))
     } else {
         return Ok(());
     };
     Err(Error::new(Kind::NotEncrypted, format!("this store is not encrypted, but {why}"))
         .at(place)
         .advice(
-            "it may have replaced an encrypted one, to read the next backup: attach \
-             the disk of the encrypted store; if this one is meant to be readable without a key, \
-             say so once with --i-know-it-is-plain",
+            "an attacker may have replaced the encrypted store by this one, to read the next \
+             backup: attach the disk of the encrypted store; if this store is meant to be readable \
+             without a key, confirm it once with --i-know-it-is-plain",
         ))
 }
 
@@ -296,7 +300,7 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
         TELLING.iter().position(|kind| *kind == it.error.kind()).unwrap_or(TELLING.len())
     };
     let Some(worst) = failed.iter().min_by_key(rank) else {
-        return Error::new(Kind::Usage, "no place was named")
+        return Error::new(Kind::Usage, "no place of the store was named")
             .advice("name a member directory of the store with --store DIR");
     };
     let error = worst.error.duplicate();
@@ -306,7 +310,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
     let error = error.at(&worst.place);
     match expected {
         None if error.kind() == Kind::NotFound => error.advice_instead(
-            "name a member directory of a store, or make one: pinstripe init --member DIR",
+            "name a member directory of a store, or create a store with 'pinstripe init --member \
+             DIR'",
         ),
         None => error,
         // An endpoint says better what is wrong with a key, a clock or a name.
@@ -318,8 +323,8 @@ fn worst(failed: Vec<FailedPlace>, expected: Option<&KnownStore>) -> Error {
                 .map(|it| format!("member {} at {}", it.member, escape::path(&it.place.path())))
                 .collect();
             error.advice_instead(format!(
-                "this host knows store {} here, but none of its members opens it now: attach their \
-                 disks ({})",
+                "this host knows store {} in this place, but no member of that store can be \
+                 opened: attach their disks ({})",
                 expected.short(),
                 places.join(", ")
             ))
@@ -336,14 +341,15 @@ fn warn(run: &Run, store: &Store, failed: Vec<FailedPlace>) {
         let number = store.member_slots.iter().position(is_it);
         let advice = match number {
             Some(number) if store.member_slots[number].member.is_none() => format!(
-                "the store was opened through another member; this is member {number}: attach its \
-                 disk, or replace it: pinstripe member replace {number} --to DIR"
+                "the store was opened through another member; this is member {number}: attach the \
+                 disk of this member, or replace the member with 'pinstripe member replace \
+                 {number} --to DIR'"
             ),
             Some(number) => format!(
                 "the store was opened through another member; this is member {number}, and \
                  'pinstripe repair' repairs its label"
             ),
-            None => "the store was opened through another member; name its members: pinstripe \
+            None => "the store was opened through another member; 'pinstripe members' lists its \
                      members"
                 .to_owned(),
         };
@@ -365,7 +371,7 @@ pub fn made(run: &Run, members: &[PathBuf]) {
         && let Some(place) = members.iter().find(is_taken)
     {
         run.monitor.note(&format!(
-            "this host knows an encrypted store at {}: the first verb that opens the new one \
+            "this host knows an encrypted store at {}: the first verb that opens the new store \
              needs --i-know-it-is-plain",
             escape::path(place)
         ));

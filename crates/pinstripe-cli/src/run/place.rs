@@ -115,12 +115,12 @@ pub fn existing(common: &Common, config: &Config, memory: &KnownStores) -> Resul
     if !is_store(&place) && memory.at(&place).is_none() {
         return Err(Error::new(
             Kind::NotFound,
-            "no store was named, and there is no default one yet",
+            "no store was named, and there is no default store yet",
         )
         .at(place)
         .advice(
-            "name any member of a store with --store DIR or PINSTRIPE_STORE; to make one: \
-             'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default one",
+            "name any member of a store with --store DIR or PINSTRIPE_STORE; to create a store, \
+             run 'pinstripe init --member DIR', or 'pinstripe backup PATH' for the default store",
         ));
     }
     Ok(vec![place])

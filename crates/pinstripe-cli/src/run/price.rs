@@ -85,7 +85,7 @@ impl Run {
             let shown = shown.unwrap_or_else(|| "not known".to_owned());
             let besides = match unknown.len() {
                 0 => String::new(),
-                _ => format!("; the config file has no prices of {}", unknown.join(", ")),
+                _ => format!("; the config file has no prices for {}", unknown.join(", ")),
             };
             self.screen.complain(&format!("pinstripe: price of these requests: {shown}{besides}"));
         }
@@ -120,8 +120,8 @@ impl Run {
             return Ok(Event::default());
         };
         self.screen.say(&format!(
-            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} \
-             a month for what is stored ({} more, {} less)",
+            "at most about {once} {currency} for requests and traffic, and {monthly} {currency} a \
+             month for stored data ({} added, {} removed)",
             format_size(plan.written_bytes / data * members),
             format_size(plan.deleted_bytes),
         ));

@@ -50,7 +50,7 @@ impl EachKind {
         #[cfg(not(feature = "s3"))]
         Err(Error::new(Kind::Unsupported, "this program was built without support for buckets")
             .at(place)
-            .advice("use one that was built with the feature 's3'"))
+            .advice("use a pinstripe that was built with the feature 's3'"))
     }
 }
 
@@ -88,12 +88,15 @@ fn refuse_remote_of_others(place: &Path) -> Result<()> {
         return Ok(());
     }
     let shown = escape::path(place);
-    Err(Error::new(Kind::Usage, "this looks like a remote place of another program")
-        .at(place)
-        .advice(format!(
-            "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount other places \
-             first; for a directory of this name: ./{shown}"
-        )))
+    Err(Error::new(
+        Kind::Usage,
+        "this looks like a remote location in the notation of another program",
+    )
+    .at(place)
+    .advice(format!(
+        "name a directory, s3://BUCKET/PREFIX or rados://POOL/NAMESPACE; mount any other remote \
+         file system first; for a directory with this name, write ./{shown}"
+    )))
 }
 
 impl Run {
@@ -171,8 +174,8 @@ impl Run {
         #[cfg(feature = "s3")]
         if let Some(requests) = self.asked_buckets().filter(|requests| requests.hidden > 0) {
             self.screen.say(&format!(
-                "{} of them stay in buckets as old versions, until their retention has ended and the \
-                 bucket's lifecycle rule removes them",
+                "{} that were deleted stay in buckets as old versions, until the retention has \
+                 ended and the bucket's lifecycle rule removes them",
                 crate::message::counted(requests.hidden, "object")
             ));
         }

@@ -50,7 +50,7 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
         let error =
             Error::new(Kind::Changed, "the table of members is older than this host has seen")
                 .expected(
-                    format!("generation {} or a later one", known.table_generation),
+                    format!("generation {} or a later generation", known.table_generation),
                     table.generation,
                 );
         found.older.push(error.advice(ADVICE));
@@ -63,20 +63,20 @@ pub fn find(run: &Run, store: &Store) -> Result<Findings> {
     Ok(found)
 }
 
-const ADVICE: &str = "the store, or the members that are present, were reset to an earlier state, \
-                      or another host removed the snapshot: attach the absent members; if this \
-                      state is intended: pinstripe check --accept-older";
+const ADVICE: &str = "the members that are present were reset to an earlier state, or another host \
+                      removed the snapshot: attach the absent members; if this state is intended, \
+                      run 'pinstripe check --accept-older'";
 
 fn gone(seen: &SeenSnapshot, newest: Option<&SeenSnapshot>) -> Error {
     let at = |seen: &SeenSnapshot| format!("{} of {}", seen.id.short(), time::date(seen.created.0));
     let what = format!(
-        "the store is older than this host has seen it: snapshot {} is missing, and this host did \
-         not forget it",
+        "the store is older than this host has seen it: snapshot {} is missing, and no 'pinstripe \
+         forget' on this host removed it",
         at(seen)
     );
     let error = Error::new(Kind::Changed, what).advice(ADVICE);
     match newest {
-        Some(newest) => error.expected(at(seen), format!("{} as the newest", at(newest))),
+        Some(newest) => error.expected(at(seen), format!("{} as the newest snapshot", at(newest))),
         None => error,
     }
 }
@@ -142,7 +142,7 @@ pub fn accept(run: &Run, store: &Store) -> Result<()> {
         known.older_since_seconds = None;
         known.table_generation = store.table.generation;
     });
-    run.screen.say("this host accepts the present state of the store as the newest");
+    run.screen.say("this host now accepts the present state of the store as the newest state");
     Ok(())
 }
 

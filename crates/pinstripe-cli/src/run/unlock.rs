@@ -49,8 +49,8 @@ pub fn unlock_half(run: &Run, half: &mut Store, credential: Option<&Credential>)
         Some(credential) if half.config.encryption != Encryption::None => {
             try_slots(run, half, credential).map(|_| ()).map_err(|error| match error.kind() {
                 Kind::WrongKey => error.advice_instead(
-                    "the other half still has the key slots from before the division: name a \
-                     password or key file that opens both",
+                    "the other half of the store still has the key slots from before the division: \
+                     give a password or key file that opens both halves",
                 ),
                 _ => error,
             })
@@ -123,7 +123,8 @@ fn try_slots(run: &Run, store: &mut Store, credential: &Credential) -> Result<[u
     };
     let opened = store.unlock_within(credential, &limits, &mut |error| {
         let place = error.place().map(Path::to_path_buf).unwrap_or_default();
-        let advice = "add another: pinstripe key add; remove this one: pinstripe key remove";
+        let advice = "add another key slot with 'pinstripe key add', then remove this one with \
+                      'pinstripe key remove'";
         run.monitor.warning(place, error.advice(advice));
     })?;
     Ok(opened.expect("an encrypted store is opened by a slot").slot)

@@ -98,8 +98,8 @@ pub type Method = (String, Count);
 /// Whole files.
 pub fn of_files(by_name: Count, by_content: Count) -> Vec<Method> {
     vec![
-        ("whole files by name, size and content".to_owned(), by_name),
-        ("whole files by content".to_owned(), by_content),
+        ("complete files with the same name, size and content".to_owned(), by_name),
+        ("complete files with the same content".to_owned(), by_content),
     ]
 }
 

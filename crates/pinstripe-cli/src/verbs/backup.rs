@@ -199,8 +199,9 @@ impl BackupArgs {
     fn stream(&self, run: &Run, name: &OsStr) -> Result<Ending> {
         let input = std::io::stdin();
         if input.is_terminal() {
-            return Err(Error::new(Kind::Usage, "standard input is a terminal")
-                .advice("--stdin is for pipes and files: pg_dump mydb | pinstripe backup ..."));
+            return Err(Error::new(Kind::Usage, "standard input is a terminal").advice(
+                "use --stdin with a pipe or a file, as in: pg_dump mydb | pinstripe backup ...",
+            ));
         }
         let store = self.store(run, &BackupEntry::default(), &[])?;
         rollback::warn(run, &store)?;
@@ -258,8 +259,8 @@ impl BackupArgs {
             run.monitor.note(&format!("created the default store at {shown}, on one disk only"));
             run.monitor.note(
                 "to survive the loss of a disk, create a store over several disks with 'pinstripe \
-                 init --member DIR --member DIR --member DIR --parity 1' and name it with --store \
-                 or PINSTRIPE_STORE",
+                 init --member DIR --member DIR --member DIR --parity 1', and name this store with \
+                 --store or PINSTRIPE_STORE",
             );
             if let Some(file) = key_file {
                 run.monitor.note(&key_file_advice(&file));
@@ -282,7 +283,7 @@ fn make_default(run: &Run, place: &Path) -> Result<Option<PathBuf>> {
         None => {
             let file = own_key_file(store).ok_or_else(|| {
                 Error::new(Kind::NotFound, "there is no place for a key file: HOME is not set")
-                    .advice("set it, or create a store with: pinstripe init")
+                    .advice("set HOME, or create a store with 'pinstripe init'")
             })?;
             let credential = Credential::generate()?;
             write_key_file(&file, &credential)?;
@@ -319,7 +320,7 @@ fn survey(run: &Run, store: &Store, options: &backup::BackupOptions) -> Result<E
     })?;
     let unchanged = format_count(run.count(Counter::UnchangedFiles));
     let (shown, size) = (counted(files, "file"), format_size(bytes));
-    run.screen.say(&format!("a backup would read {shown}, {size}; {unchanged} unchanged"));
+    run.screen.say(&format!("a backup would read {shown}, {size}; unchanged files: {unchanged}"));
     let plan =
         PackPlan { written_bytes: bytes, requests_beside: REQUESTS_BESIDE, ..PackPlan::default() };
     let cost = run.say_cost(store, &plan)?;

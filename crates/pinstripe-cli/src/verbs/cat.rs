@@ -61,12 +61,12 @@ impl CatArgs {
         if let Some(range) = self.range {
             return self.split(run, range);
         }
-        let instead = "standard output carries the content: leave out --json";
+        let instead = "standard output is used for the file's content: leave out --json";
         refuse_option(run.common.json, "--json", instead)?;
         let parse = |what: &OsString| {
             let (snapshot, path) = snapshot_path::parse(what)?;
             if path.is_empty() {
-                return Err(Error::new(Kind::Usage, "no file is named")
+                return Err(Error::new(Kind::Usage, "no file of the snapshot is named")
                     .at(what)
                     .advice("write 'latest' or the beginning of an id, then ':' and a path"));
             }

@@ -129,9 +129,9 @@ impl CatalogArgs {
 
 fn truth(missing: u64, gone: u64) -> String {
     match (missing, gone) {
-        (0, 0) => "it is up to date".to_owned(),
+        (0, 0) => "the catalog is up to date".to_owned(),
         _ => format!(
-            "the next search adds {} and removes {}",
+            "the next search adds {} to the catalog and removes {}",
             counted(missing, "snapshot"),
             counted(gone, "snapshot")
         ),

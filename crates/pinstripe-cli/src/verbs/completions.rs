@@ -27,7 +27,11 @@ impl CompletionsArgs {
     /// # Errors
     /// Fails when standard output cannot be written.
     pub fn run(&self, run: &Run, mut command: Command) -> Result<Ending> {
-        refuse_option(run.common.json, "--json", "a script is printed as it is")?;
+        refuse_option(
+            run.common.json,
+            "--json",
+            "the completion script is always printed as plain text",
+        )?;
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, "pinstripe", &mut script);
         let script = String::from_utf8_lossy(&script);

@@ -42,7 +42,7 @@ impl ConfigArgs {
         let (config, file) = Config::load(&run.common)?;
         let Some(file) = file else {
             return Err(Error::new(Kind::NotFound, "there is no config file").advice(
-                "write ~/.config/pinstripe/config.toml, or name one with --config or \
+                "write ~/.config/pinstripe/config.toml, or name a config file with --config or \
                  PINSTRIPE_CONFIG",
             ));
         };

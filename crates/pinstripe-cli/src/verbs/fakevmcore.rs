@@ -93,7 +93,7 @@ impl FakevmcoreArgs {
         let event = Event::new("mounted").with_path("path", mount.file());
         run.screen.event(&event.with("bytes", spec.bytes).with("spec", spec.to_string()))?;
         run.screen.say(&format!(
-            "{} of {spec} at {} until it is unmounted, or an interrupt",
+            "{} of {spec} shown at {} until it is unmounted or interrupted",
             format_size(spec.bytes),
             escape::path(mount.file()),
         ));

@@ -121,7 +121,7 @@ impl FindArgs {
         let is_plain = !self.pattern.as_bytes().iter().any(|byte| b"*?[/".contains(byte));
         let hint = if is_plain {
             let pattern = self.pattern.to_string_lossy();
-            format!("; a pattern matches a complete name: try '*{}*'", escape::text(&pattern))
+            format!("; a pattern must match a complete name: try '*{}*'", escape::text(&pattern))
         } else {
             String::new()
         };

@@ -116,7 +116,9 @@ impl ForgetArgs {
         }
         let written = run.config()?.retention.policy();
         if !written.is_empty() {
-            run.monitor.note("by the rules under [retention] in the config file");
+            run.monitor.note(
+                "the snapshots to keep follow from the rules under [retention] in the config file",
+            );
         }
         Ok(written)
     }

@@ -115,7 +115,7 @@ impl InitArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let instead = "name the directories of the new store with --member";
         refuse_option(!run.common.store.is_empty(), "--store", instead)?;
-        let instead = "it works on the members of a store that exists";
+        let instead = "a fault applies only to members of an existing store";
         refuse_option(!run.common.faults.is_empty(), "--fault", instead)?;
         #[cfg(feature = "s3")]
         run.new_buckets(self.new_buckets, &self.members)?;
@@ -156,7 +156,7 @@ impl InitArgs {
     fn slot(&self, run: &Run) -> Result<(Option<NewSlot>, Option<PathBuf>)> {
         let key = &run.common.key;
         if self.encryption == Encryption::None {
-            let instead = "a store without encryption needs none";
+            let instead = "a store without encryption has no password and no key file";
             refuse_option(key.is_given(), "a password or key file", instead)?;
             return Ok((None, None));
         }
@@ -177,16 +177,16 @@ impl InitArgs {
         ));
         let first = escape::path(&self.members[0]);
         if config.parity == 0 {
-            say("no parity: the loss of any member loses data; see --parity in \
+            say("the store has no parity: the loss of any member loses data; see --parity in \
                  'pinstripe init --help'"
                 .to_owned());
         }
-        say(format!("next: pinstripe backup PATH --store {first}"));
+        say(format!("to back up, run 'pinstripe backup PATH --store {first}'"));
     }
 }
 
-const WAYS: &str = "name one of --password-file FILE, --password-command COMMAND, --key-file FILE \
-                    (created if missing) or the variable PINSTRIPE_PASSWORD, run this at a \
+const WAYS: &str = "give --password-file FILE, --password-command COMMAND, --key-file FILE \
+                    (created if missing) or the variable PINSTRIPE_PASSWORD, run this command at a \
                     terminal, or create a store without encryption with --encryption none";
 
 /// A short description of a store with `members` members.
@@ -194,7 +194,7 @@ pub fn described(config: &StoreConfig, members: usize) -> String {
     let members = match (members, config.parity) {
         (1, 0) => "1 member".to_owned(),
         (members, 0) => format!("{members} members without parity"),
-        (members, parity) => format!("{members} members, any {parity} of them may be lost"),
+        (members, parity) => format!("{members} members; any {parity} of them may be lost"),
     };
     format!("{members}; {}", settings(config))
 }

@@ -111,7 +111,10 @@ fn described(
         ("codec asked for", head.codec.clone()),
         ("source", head.source.clone()),
         ("made", time::date(head.made_seconds)),
-        ("complete", if manifest.is_some() { "yes" } else { "no: it was interrupted" }.to_owned()),
+        (
+            "complete",
+            if manifest.is_some() { "yes" } else { "no: the split was interrupted" }.to_owned(),
+        ),
         ("its bytes", format_size(bytes)),
     ];
     if head.strip_bytes > 0 {

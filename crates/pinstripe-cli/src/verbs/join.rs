@@ -89,9 +89,12 @@ impl JoinArgs {
         // A device or pipe is written directly: a new file must not replace its name.
         let is_device = fs::metadata(&self.output).is_ok_and(|it| !it.is_file());
         if !is_device && self.output.exists() && !self.force {
-            return Err(Error::new(Kind::Exists, "the file exists already")
+            return Err(Error::new(Kind::Exists, "the file already exists")
                 .at(&self.output)
-                .advice("nothing was written; name another file, or overwrite it with --force"));
+                .advice(
+                    "nothing was written; name another file, or overwrite the existing file with \
+                     --force",
+                ));
         }
         for output in &self.outputs {
             if is_same_file(output, &self.output) {
@@ -158,7 +161,7 @@ pub fn to_stdout(run: &Run, reader: &Reader, options: &JoinOptions) -> Result<Jo
     refuse_option(
         run.common.json,
         "--json",
-        "standard output carries the content: name a file with -o",
+        "standard output is used for the content: name a file with -o",
     )?;
     let ticker = (!std::io::stdout().is_terminal()).then(|| run.ticker(GAUGE));
     let screen = Arc::clone(&run.screen);

@@ -161,8 +161,10 @@ impl KeyArgs {
                 let store = run.open_store()?;
                 let (removed, sound) = key::remove(&store, slot)?;
                 run.screen.say(&format!("removed key slot {}", &removed[..8]));
-                run.screen
-                    .say("to protect later backups from those who know it: pinstripe key rotate");
+                run.screen.say(
+                    "to protect later backups from anyone who knows the removed password or key \
+                     file, run 'pinstripe key rotate'",
+                );
                 if let Some(slot) = sound {
                     run.screen.event(&event(&slot))?;
                 }
@@ -173,8 +175,8 @@ impl KeyArgs {
     }
 }
 
-const NEW_WAYS: &str = "name one of --new-password-file FILE, --new-password-command COMMAND, \
-                        --new-key-file FILE, or run it at a terminal";
+const NEW_WAYS: &str = "give --new-password-file FILE, --new-password-command COMMAND or \
+                        --new-key-file FILE, or run this command at a terminal";
 
 fn list(run: &Run) -> Result<Ending> {
     let store = run.open_locked()?;
@@ -200,9 +202,9 @@ fn rotate(run: &Run, new: &NewKeyArgs) -> Result<Ending> {
     let slot = new_slot(credential, new.label.as_deref(), new.kdf_memory)?;
     let (slot, gone) = key::rotate(&mut store, &slot)?;
     let short = &slot.slot[..8];
-    run.screen.say(&format!("the store has new keys; only slot {short} opens it"));
+    run.screen.say(&format!("the store has new keys; only key slot {short} opens the store"));
     run.screen.say(&format!(
-        "removed {}; add others with: pinstripe key add",
+        "removed {}; 'pinstripe key add' adds others",
         counted(gone as u64, "earlier slot")
     ));
     if let Some(file) = made {

@@ -45,7 +45,10 @@ impl LsArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let (snapshot, path) = snapshot_path::parse(&self.snapshot)?;
         if !path.is_empty() && self.path.is_some() {
-            let error = Error::new(Kind::Usage, "two paths are named, one of them after ':'");
+            let error = Error::new(
+                Kind::Usage,
+                "two paths are named: one after ':', and one as a separate argument",
+            );
             return Err(error.advice("name only one path"));
         }
         let below = self.path.as_ref().unwrap_or(&path).as_bytes();

@@ -59,7 +59,7 @@ impl MembersArgs {
         if store.config.parity > 0 {
             run.screen.row(&match left {
                 Some(left) => left.describe(),
-                None => "how many members may be lost is only known with the key".to_owned(),
+                None => "the key is needed to determine how many members may be lost".to_owned(),
             })?;
         }
         let absent = states.iter().filter(|state| !state.present).count();

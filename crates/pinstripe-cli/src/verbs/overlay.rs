@@ -147,7 +147,7 @@ impl OverlayArgs {
     fn show_bucket(&self, _run: &Run, source: &Path, _mountpoint: &Path) -> Result<Ending> {
         Err(Error::new(Kind::Unsupported, "this program can show directories only")
             .at(source)
-            .advice("use one that was built with the feature 's3'"))
+            .advice("use a pinstripe that was built with the feature 's3'"))
     }
 
     fn show<S: RangeSource>(

@@ -71,8 +71,7 @@ impl PlayArgs {
         refuse_option(
             is_content && run.common.json,
             "--json",
-            "standard output carries the \
-                                                                content",
+            "standard output is used for the samples",
         )?;
         let stop = signals::catch()?;
         let plan = PlayPlan {
@@ -92,7 +91,7 @@ impl PlayArgs {
         tell_underruns(run, &self.take, &outcome);
         if !is_content {
             run.screen.say(&format!(
-                "played {} frames of {}, longest read {:.1} ms",
+                "played {} frames of {}; the longest read took {:.1} ms",
                 format_count(outcome.frames),
                 counted(outcome.streams as u64, "stream"),
                 outcome.longest_read.as_secs_f64() * 1e3,
@@ -115,7 +114,7 @@ pub(super) fn tell_underruns(run: &Run, take: &Path, outcome: &PlayOutcome) {
             format_count(outcome.missing_frames),
             counted(outcome.underruns, "underrun"),
         );
-        let error = Error::new(Kind::Io, what).advice("give larger rings (--ring)");
+        let error = Error::new(Kind::Io, what).advice("use larger rings (--ring)");
         run.monitor.loss(take, error);
     }
 }

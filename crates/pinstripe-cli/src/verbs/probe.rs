@@ -52,10 +52,10 @@ impl ProbeArgs {
                 let what = format!("this endpoint lacks what a store needs: {}", missing.what);
                 Err(Error::new(Kind::NoOneWinner, what)
                     .at(place)
-                    .expected("that it works each time", &missing.seen)
+                    .expected("success of every attempt", &missing.seen)
                     .advice(
-                        "use another endpoint; one that lacks create-if-absent alone can be used \
-                         with --one-writer",
+                        "use another endpoint; an endpoint that lacks only create-if-absent can be \
+                         used with --one-writer",
                     ))
             }
         }

@@ -56,17 +56,19 @@ impl RecoverArgs {
         }
         if !outcome.removed.is_empty() {
             run.screen.say(&format!(
-                "{} removed: created in advance, without durable data",
+                "removed {} that had been created in advance and had no durable data",
                 counted(outcome.removed.len() as u64, "file"),
             ));
         }
         run.screen.say(&match (outcome.was_complete, outcome.never_began) {
             (true, _) => "the take was complete already; nothing was changed".to_owned(),
-            (_, true) => "the take was armed and never began: nothing had been recorded, and only \
-                          its manifest and journal are left"
-                .to_owned(),
+            (_, true) => {
+                "the take was armed but never began: nothing had been recorded, and only the \
+                 manifest and the journal of the take are left"
+                    .to_owned()
+            }
             _ => format!(
-                "{} completed with all durable data: up to {} after the beginning",
+                "{} completed with all durable data, up to {} after the beginning of the take",
                 counted(outcome.files.len() as u64, "file"),
                 time::span(outcome.longest),
             ),
@@ -76,7 +78,7 @@ impl RecoverArgs {
             let named =
                 shorter.iter().map(|(name, by)| format!("{} {by:.2} s", escape::text(name)));
             run.screen.say(&format!(
-                "of {} less was durable than of the longest: {}",
+                "{} had less durable data than the longest stream: {}",
                 counted(shorter.len() as u64, "stream"),
                 named.collect::<Vec<_>>().join(", "),
             ));

@@ -123,7 +123,7 @@ impl RestoreArgs {
         if self.to.is_none() && !self.in_place {
             return Err(Error::new(Kind::Usage, "no target was named").advice(
                 "name an empty directory with --to DIR, or restore to the original places with \
-                 --in-place (show first what would change: --in-place --dry-run)",
+                 --in-place ('--in-place --dry-run' shows what would change)",
             ));
         }
         let to = self.to.as_deref().unwrap_or(Path::new("/"));
@@ -214,7 +214,7 @@ impl RestoreArgs {
         }
         if self.verify {
             let checked = format_size(run.count(Counter::CheckedBytes));
-            run.screen.say(&format!("read {checked} again and compared"));
+            run.screen.say(&format!("read {checked} again and compared the content"));
         }
     }
 }

@@ -187,7 +187,7 @@ fn status(run: &Run, store: &Store) -> Result<Ending> {
     let mut facts = Event::default().with("all_bytes", all);
     if let Some(oldest) = status.oldest {
         let when = status.oldest_seconds.map_or_else(|| "never".to_owned(), time::date);
-        run.screen.row(&format!("verified longest ago: set {oldest}, {when}"))?;
+        run.screen.row(&format!("the least recently verified stripe set is {oldest}, {when}"))?;
         facts = facts.with("oldest_set", oldest.to_string());
         facts = facts.with_some("oldest_seconds", status.oldest_seconds);
     }

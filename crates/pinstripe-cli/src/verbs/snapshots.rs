@@ -50,7 +50,7 @@ impl SnapshotsArgs {
             run.screen.event(&event(snapshot).with_some("forgotten", forgotten))?;
         }
         if snapshots.is_empty() {
-            run.screen.say("no snapshot yet; create one with: pinstripe backup PATH");
+            run.screen.say("the store has no snapshot yet; 'pinstripe backup PATH' creates one");
         } else {
             let rows: Vec<_> = snapshots.iter().map(row).collect();
             for line in table::lines(&HEAD, &rows) {

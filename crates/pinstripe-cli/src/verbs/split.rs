@@ -133,7 +133,11 @@ impl SplitArgs {
     /// # Errors
     /// Fails with the errors of [`split()`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "split writes files of its own")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "'pinstripe split' writes its own files",
+        )?;
         let faults = run.common.device_faults()?;
         let options = SplitOptions {
             outputs: run.each_place(&self.outputs)?,
@@ -231,7 +235,7 @@ fn say(run: &Run, outcome: &SplitOutcome) -> Result<()> {
         outcome.head.layout.name(),
         match outcome.head.parity {
             0 => String::new(),
-            parity => format!(", any {parity} may be lost"),
+            parity => format!(", any {parity} outputs may be lost"),
         },
         time::span(outcome.elapsed),
         time::rate(manifest.source_bytes - outcome.resumed_bytes, outcome.elapsed),

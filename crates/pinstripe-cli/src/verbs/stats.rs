@@ -90,8 +90,8 @@ impl StatsArgs {
         let stored = found.stored;
         run.screen.row("")?;
         run.screen.row(&format!(
-            "the store: {} with {}, {} before and {} after compression; {} on members \
-             with parity and index",
+            "the store has {} with {}, {} before and {} after compression; it uses {} on its \
+             members with parity and index",
             pinstripe_base::units::counted(stored.packs, "pack", "packs"),
             pinstripe_base::units::counted(stored.chunks, "chunk", "chunks"),
             format_size(stored.raw_bytes),

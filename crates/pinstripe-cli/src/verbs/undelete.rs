@@ -34,7 +34,7 @@ impl UndeleteArgs {
             let snapshot = forget::undelete(&store, name, &run.monitor)?;
             back += 1;
             run.screen.event(&snapshots::event(&snapshot))?;
-            run.screen.say(&format!("snapshot {} is back", snapshot.id.short()));
+            run.screen.say(&format!("snapshot {} is no longer forgotten", snapshot.id.short()));
         }
         // An absent member is not updated: the other members decide, and 'repair' updates it.
         run.degraded_by_absent(&store);

@@ -40,16 +40,16 @@ impl UpgradeArgs {
         let outcome = upgrade::run(&mut store, direction)?;
         run.screen.say(&match (direction, before == outcome.format) {
             (Direction::Forward, true) if outcome.labels + outcome.objects == 0 => {
-                format!("the store has format version {}, the newest", outcome.format)
+                format!("the store has format version {}, which is the newest", outcome.format)
             }
             (Direction::Forward, _) => format!(
-                "the store has format version {} now; wrote {} and {}",
+                "the store now has format version {}; the upgrade wrote {} and {}",
                 outcome.format,
                 counted(outcome.labels, "label"),
                 counted(outcome.objects, "small object")
             ),
             (Direction::Back, _) => format!(
-                "the store is as it was before the upgrade, of format version {}",
+                "the upgrade is undone: the store has format version {}, as before",
                 outcome.format
             ),
         });

@@ -64,9 +64,9 @@ impl VerifyArgs {
             time::span(run.elapsed()),
             time::rate(reader.source_bytes(), run.elapsed()),
             match (lost, is_repairable) {
-                (true, _) => "some of it is lost, as named above",
+                (true, _) => "some bytes of the source are lost, as named above",
                 (false, true) =>
-                    "all of the source can be read, but outputs are missing or damaged",
+                    "the complete source can be read, but outputs are missing or damaged",
                 (false, false) => "everything is intact",
             },
         ));
@@ -84,7 +84,7 @@ impl VerifyArgs {
     fn check_there(&self) -> Result<()> {
         match &self.outputs[..] {
             [only] if !only.to_string_lossy().contains(':') && !only.exists() => {
-                let what = "there is no take, and no output of a split";
+                let what = "there is neither a take nor an output of a split";
                 let advice = "name the directory of a take, or the outputs of a split";
                 Err(Error::new(Kind::NotFound, what).at(only).advice(advice))
             }
@@ -104,9 +104,9 @@ fn verify_take(run: &Run, take: &Path) -> Result<Ending> {
         time::span(run.elapsed()),
         format_size(found.sound_bytes + found.damaged_bytes),
         match (is_lost, found.is_repairable) {
-            (true, _) => "some of it is damaged or missing, as named above",
+            (true, _) => "some data of the take is damaged or missing, as named above",
             (false, true) =>
-                "the take is complete, but a copy of it is damaged or missing, as named above",
+                "the take is complete, but one of its copies is damaged or missing, as named above",
             (false, false) => "everything is intact",
         },
         test_frames(&found),
@@ -136,10 +136,10 @@ fn test_frames(found: &VerifyOutcome) -> String {
         parts.push(format!("; {} test frames are right", format_count(right)));
     }
     if silent > 0 {
-        parts.push(format!(", {} are silence for what was lost", format_count(silent)));
+        parts.push(format!(", {} are silence in place of lost frames", format_count(silent)));
     }
     if found.wrong_frames > 0 {
-        parts.push(format!(", {} are wrong", format_count(found.wrong_frames)));
+        parts.push(format!(", {} frames are wrong", format_count(found.wrong_frames)));
     }
     parts.concat()
 }

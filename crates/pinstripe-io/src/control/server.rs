@@ -187,13 +187,15 @@ fn disconnected(error: &io::Error) -> Error {
 fn remove_stale_socket(place: &Path) -> Result<()> {
     match fs::symlink_metadata(place) {
         Ok(found) if !found.file_type().is_socket() => {
-            Err(Error::new(Kind::Exists, "exists already and is not a socket").at(place))
+            Err(Error::new(Kind::Exists, "this file already exists and is not a socket").at(place))
         }
         Ok(_) => match UnixStream::connect(place) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(place).map_err(|error| Error::io("cannot remove", place, error))
             }
-            _ => Err(Error::new(Kind::Busy, "another process serves it already").at(place)),
+            _ => {
+                Err(Error::new(Kind::Busy, "another process already serves this socket").at(place))
+            }
         },
         Err(_) => Ok(()), // `bind` reports any other problem.
     }

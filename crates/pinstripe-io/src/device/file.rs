@@ -189,9 +189,9 @@ impl FileDevice {
         let again = file.metadata();
         let again = again.map_err(|error| Error::io("cannot examine", &self.path, error))?;
         if (again.dev(), again.ino()) != (found.dev(), found.ino()) {
-            return Err(Error::new(Kind::Changed, "was replaced while it was opened")
+            return Err(Error::new(Kind::Changed, "this file was replaced while it was opened")
                 .at(&self.path)
-                .advice("check what else writes there, then try again"));
+                .advice("check which other program writes to this path, then try again"));
         }
         let (block_bytes, memory_align) = (limits.block_bytes, limits.memory_align);
         Ok(Second::Open(Direct { file, block_bytes, memory_align }))
@@ -239,17 +239,19 @@ impl Device for FileDevice {
         if self.caps.is_block_device {
             // Nothing uses the descriptor's own position.
             return rustix::fs::seek(&self.file, SeekFrom::End(0))
-                .map_err(|errno| self.cannot("cannot find the length", errno));
+                .map_err(|errno| self.cannot("cannot find the length of the file", errno));
         }
         let found = self.file.metadata();
-        Ok(found.map_err(|error| self.cannot("cannot find the length", error))?.len())
+        Ok(found.map_err(|error| self.cannot("cannot find the length of the file", error))?.len())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         if self.caps.is_block_device || self.is_sink {
             return same_length(&self.path, bytes, self.len()?);
         }
-        self.file.set_len(bytes).map_err(|error| self.cannot("cannot set the length", error))
+        self.file
+            .set_len(bytes)
+            .map_err(|error| self.cannot("cannot set the length of the file", error))
     }
 
     fn sync(&self) -> Result<()> {
@@ -354,7 +356,8 @@ fn refuse_strangers(path: &Path, found: &Metadata) -> Result<()> {
     if found.is_file() || found.file_type().is_block_device() || is_sink(found) {
         return Ok(());
     }
-    let what = if found.is_dir() { "is a directory" } else { "is not a file" };
+    let what =
+        if found.is_dir() { "is a directory" } else { "this is not a file or a block device" };
     Err(Error::new(Kind::Usage, what).at(path).advice("name a file or a block device"))
 }
 
@@ -380,7 +383,7 @@ fn open_plain(
     options.custom_flags(flags).open(path).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) if is_disk => Error::new(Kind::Busy, "the disk is in use")
             .at(path)
-            .advice("unmount it, and stop whatever else uses it"),
+            .advice("unmount the disk, and stop all other programs that use it"),
         _ => Error::io("cannot open", path, error),
     })
 }
@@ -392,7 +395,9 @@ fn sync_directory_of(path: &Path) -> Result<()> {
     match File::open(parent).and_then(|directory| directory.sync_all()) {
         // Some network file systems do not know this of directories.
         Err(error) if is_refusal(error.raw_os_error()) => Ok(()),
-        other => other.map_err(|error| Error::io("cannot make new names durable", parent, error)),
+        other => other.map_err(|error| {
+            Error::io("cannot make the names of new files durable", parent, error)
+        }),
     }
 }
 

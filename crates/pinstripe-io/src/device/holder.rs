@@ -50,9 +50,11 @@ impl Holder {
     /// The advice how to end that use.
     pub fn advice(&self) -> &'static str {
         match self {
-            Holder::Mounted(_) => "unmount it with 'umount', or name another device",
+            Holder::Mounted(_) => "unmount the device with 'umount', or name another device",
             Holder::Swap => "turn the swap off with 'swapoff', or name another device",
-            Holder::Device(_) => "stop the device that is built on it, or name another device",
+            Holder::Device(_) => {
+                "stop the device that is built on this one, or name another device"
+            }
             Holder::Partition(_, holder) => holder.advice(),
         }
     }
@@ -100,9 +102,11 @@ impl FileDevice {
         match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => {
-                let error = Error::new(Kind::Busy, "another process of pinstripe has it open");
+                let error =
+                    Error::new(Kind::Busy, "another process of pinstripe has this device open");
                 Err(self.placed(error).advice(
-                    "see 'pinstripe array status': is the array served, or just being worked on?",
+                    "'pinstripe array status' shows whether the array is served; otherwise, wait \
+                     until the other command has ended",
                 ))
             }
             Err(errno) => Err(self.cannot("cannot be locked", errno)),

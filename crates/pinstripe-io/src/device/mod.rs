@@ -145,15 +145,16 @@ pub fn write_parts(device: &dyn Device, offset: u64, parts: &[&[u8]]) -> Result<
 /// The error of a read beyond the end of a device.
 pub fn too_short(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
     let end = u128::from(offset) + wanted as u128;
-    Error::corrupt("ends too early", place).expected(format!("{end} bytes or more"), len)
+    Error::corrupt("ends too early", place)
+        .expected(format!("a length of {end} bytes or more"), len)
 }
 
 /// The error of a write beyond the end of a device that cannot grow that far.
 pub fn no_room(place: &Path, offset: u64, wanted: usize, len: u64) -> Error {
     let end = u128::from(offset) + wanted as u128;
-    Error::new(Kind::NoSpace, "a write beyond the end")
+    Error::new(Kind::NoSpace, "the write would end beyond the end of the device")
         .at(place)
-        .expected(format!("{len} bytes at most"), end)
+        .expected(format!("an end at byte {len} at most"), end)
 }
 
 /// The end of `wanted` bytes from `offset`; `None` if it is beyond `len`.
@@ -166,6 +167,6 @@ pub fn same_length(place: &Path, bytes: u64, len: u64) -> Result<()> {
     if bytes == len {
         return Ok(());
     }
-    let error = Error::new(Kind::Unsupported, "its length cannot be changed");
+    let error = Error::new(Kind::Unsupported, "the length of this device cannot be changed");
     Err(error.at(place).expected(len, bytes))
 }

@@ -70,7 +70,7 @@ impl Device for PatternDevice {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a pattern takes no space").at(self.place()))
+        Err(Error::new(Kind::Unsupported, "a test pattern takes no space").at(self.place()))
     }
 
     crate::forward_device!(bounds: long_by_parts len set_len sync caps place);

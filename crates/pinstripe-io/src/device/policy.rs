@@ -109,7 +109,7 @@ impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "'{}' is refused here ({}): '{}' is used instead",
+            "the policy '{}' is refused here ({}): '{}' is used instead",
             self.asked, self.why, self.used
         )
     }

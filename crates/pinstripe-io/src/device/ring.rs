@@ -129,7 +129,7 @@ impl Ring {
                 return Ok(landed);
             }
             if self.flying() == 0 {
-                return Err(Error::new(Kind::Usage, "nothing is in flight"));
+                return Err(Error::new(Kind::Usage, "no request is in flight"));
             }
             self.wait()?;
         }
@@ -344,8 +344,8 @@ impl Drop for Ring {
 fn passing(error: io::Error) -> Result<()> {
     match error.raw_os_error() {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME) => Ok(()),
-        _ => Err(Error::new(Kind::Io, format!("io_uring is broken: {error}"))
-            .advice("use the engine 'threads'")),
+        _ => Err(Error::new(Kind::Io, format!("io_uring failed: {error}"))
+            .advice("use the engine 'threads' instead")),
     }
 }
 
@@ -361,7 +361,7 @@ fn unusable(error: io::Error) -> Error {
         _ => Kind::Io,
     };
     Error::new(kind, format!("io_uring cannot be used here: {error}"))
-        .advice("use the engine 'threads'")
+        .advice("use the engine 'threads' instead")
 }
 
 #[cfg(test)]

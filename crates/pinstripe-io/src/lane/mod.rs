@@ -151,11 +151,8 @@ impl<'a> Lane<'a> {
             }
             LaneDevice::File(device) => (device, None),
             LaneDevice::Other(device) if settings.engine == Engine::Uring => {
-                let error = Error::new(
-                    Kind::Unsupported,
-                    "this engine works with files and disks \
-                                                           only",
-                );
+                let error =
+                    Error::new(Kind::Unsupported, "this engine works only with files and disks");
                 let error = error.at(device.place());
                 (device, Some(error))
             }

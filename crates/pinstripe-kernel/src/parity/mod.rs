@@ -48,7 +48,7 @@ pub struct TooManyLost {
 
 impl fmt::Display for TooManyLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} shards are lost, {} can be rebuilt", self.lost, self.parity)
+        write!(f, "{} shards are lost, but only {} can be rebuilt", self.lost, self.parity)
     }
 }
 

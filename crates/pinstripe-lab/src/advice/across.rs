@@ -133,8 +133,8 @@ fn evidence(
         others.map(|it| format!("; {}: {:.2}, {:.2}", it.value, it.share, it.moved)).collect();
     let notes: String = results.notes.iter().map(|note| format!("; {note}")).collect();
     format!(
-        "{:.2} of the best, members move {:.2} bytes for each{others}; means of {loads}, each of {runs} runs or \
-         more{notes}",
+        "{:.2} of the best rate, members move {:.2} bytes for each byte requested{others}; means \
+         of {loads}, each of {runs} runs or more{notes}",
         chosen.share, chosen.moved,
     )
 }
@@ -200,12 +200,16 @@ mod tests {
         let values = [("w, auto", 99.0), ("w, 4K", 100.0), ("r, auto", 50.0), ("r, 4K", 49.0)];
         let mut results = results(&values, &[1.0; 4]);
         let advice = &advise(&results)[0];
-        let wanted = "1.00 of the best, members move 1.00 bytes for each; 4K: 1.00, 1.00; means of w, r, each of \
+        let wanted = "1.00 of the best rate, members move 1.00 bytes for each byte requested; \
+                      4K: 1.00, 1.00; means of w, r, each of \
                       16 runs or more";
         assert_eq!(advice.evidence, wanted);
         let mut disturbed = results.clone();
         disturb(&mut disturbed);
-        assert_eq!(advise(&disturbed)[0].evidence, format!("{wanted}; the machine was not quiet"));
+        assert_eq!(
+            advise(&disturbed)[0].evidence,
+            format!("{wanted}; other programs used the machine")
+        );
         results.variants[2].runs.truncate(7);
         assert!(advise(&results).is_empty());
     }

@@ -163,7 +163,7 @@ mod tests {
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "lz4");
         assert!(
-            advice.evidence.ends_with("auto 0.83, 1.00; the machine was not quiet"),
+            advice.evidence.ends_with("auto 0.83, 1.00; other programs used the machine"),
             "{advice:?}"
         );
     }

@@ -28,7 +28,7 @@ use crate::result::{self, Counting, Note, PAIRS_TO_JUDGE, Results, Standing, Sta
 pub const NEGLIGIBLE: f64 = stats::AS_GOOD;
 
 /// The end of the evidence text if the figures show nothing.
-const OPEN: &str = "; too close to decide in that time";
+const OPEN: &str = "; the values are too close to decide in that time";
 
 /// A setting with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ fn choose(
     let speed = |at: &usize| counting.paired(variants[*at], variants[baseline]).map(|it| it.speed);
     let open = (0..variants.len()).filter(is(Standing::Open)).filter(is_faster);
     let best = open.filter_map(|at| Some((at, speed(&at)?))).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some((best.0, "; which of those nearest to it is the best was too close to decide"))
+    Some((best.0, "; the best value could not be distinguished from those nearest to it"))
 }
 
 /// Whether the figures contradict the choice of a variant: another one is faster by more than a
@@ -148,7 +148,7 @@ fn has_rounds(variant: &Variant, counting: Counting) -> bool {
 fn unrest(counting: Counting) -> &'static str {
     match counting {
         Counting::Quiet => "",
-        Counting::Alike => "; the machine was not quiet",
+        Counting::Alike => "; other programs used the machine",
     }
 }
 
@@ -194,7 +194,7 @@ fn evidence(chosen: &Variant, variants: &[&Variant], counting: Counting) -> Stri
     let speeds: Vec<String> = speeds.collect();
     let middle = figure(median(chosen, counting));
     format!(
-        "{middle} {unit}{interval} of {} runs; in the same rounds {} times as fast",
+        "{middle} {unit}{interval} in {} runs; compared in the same rounds, {} times as fast",
         values.len(),
         speeds.join(", ")
     )
@@ -274,7 +274,7 @@ mod tests {
         made.case = "quick".to_owned();
         made.variants
             .iter_mut()
-            .for_each(|it| it.group = "write 1 MiB in order, direct".to_owned());
+            .for_each(|it| it.group = "write 1 MiB blocks sequentially, direct".to_owned());
         made
     }
 
@@ -319,7 +319,7 @@ mod tests {
         swing(&mut open, 0.1);
         let found = &advise(&open)[0];
         assert!(found.value != "4" && found.is_decided && !found.is_usual, "{found:?}");
-        assert!(found.evidence.contains("the best was too close to decide"), "{found:?}");
+        assert!(found.evidence.contains("could not be distinguished"), "{found:?}");
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         let mut made = results(&named);
         made.case = "quick".to_owned();
         for variant in &mut made.variants {
-            variant.group = "write 1 MiB in order, direct".to_owned();
+            variant.group = "write 1 MiB blocks sequentially, direct".to_owned();
             variant.parameters = vec![Parameter::new("depth", &variant.name)];
             variant.runs.iter_mut().for_each(|it| it.notes.clear());
         }
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn the_evidence_has_all_figures() {
         let advice = &advise(&group(&[("1", 50.0), ("4", 100.0)]))[0];
-        let others = "of 16 runs; in the same rounds 1 0.50 times as fast";
+        let others = "in 16 runs; compared in the same rounds, 1 0.50 times as fast";
         assert!(advice.evidence.contains(others), "{}", advice.evidence);
         assert!(advice.evidence.contains("MB/s ["), "{}", advice.evidence);
     }
@@ -391,12 +391,16 @@ mod tests {
         disturb(&mut made);
         let advice = &advise(&made)[0];
         assert_eq!(advice.value, "4");
-        assert!(advice.evidence.ends_with("; the machine was not quiet"), "{}", advice.evidence);
+        assert!(
+            advice.evidence.ends_with("; other programs used the machine"),
+            "{}",
+            advice.evidence
+        );
         // The user accepts it: the same, and still with that word.
         let mut accepted = made.clone();
         accepted.accept_noise();
         assert_eq!(advise(&accepted)[0].value, "4");
-        assert!(advise(&accepted)[0].evidence.ends_with("; the machine was not quiet"));
+        assert!(advise(&accepted)[0].evidence.ends_with("; other programs used the machine"));
         // By different things, rounds cannot be compared: nothing can be said.
         for run in &mut made.variants[0].runs {
             run.disturbances[0].kind = "memory".to_owned();

@@ -185,7 +185,7 @@ impl Agent {
             other
         };
         if let Some(other) = other {
-            let why = format!("measures for another coordinator ({other})");
+            let why = format!("the agent measures for another coordinator ({other})");
             let failure = AgentError::of(&Error::new(Kind::Busy, why.clone()));
             let told = message::encode(&AgentReply::Failed(failure)).and_then(|it| link.send(&it));
             drop(told);

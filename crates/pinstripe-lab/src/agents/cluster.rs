@@ -258,18 +258,20 @@ fn check_alike(planned: &[(&String, &Planned)], program: &str) -> Result<()> {
     let Some((first_address, first)) = planned.first() else { return Ok(()) };
     for (address, own) in planned {
         if own.program != program {
-            let error = Error::new(Kind::Unsupported, "runs a different version of pinstripe");
+            let error =
+                Error::new(Kind::Unsupported, "the agent runs a different version of pinstripe");
             let error = error.at(address.as_str()).expected(program, &own.program);
-            return Err(error.advice("use the same pinstripe on all machines"));
+            return Err(error.advice("use the same version of pinstripe on all machines"));
         }
         let variants = own.variants.iter().zip(&first.variants);
         let is_same = own.is_exact == first.is_exact
             && own.variants.len() == first.variants.len()
             && variants.into_iter().all(|(own, first)| is_alike(own, first));
         if !is_same {
-            let what = format!("would measure different variants than {first_address}");
+            let what =
+                format!("the agent would measure other variants than the agent {first_address}");
             let error = Error::new(Kind::Usage, what).at(address.as_str());
-            return Err(error.advice("give directories that have the same names on all machines"));
+            return Err(error.advice("name directories that have the same names on all machines"));
         }
     }
     Ok(())

@@ -93,7 +93,10 @@ impl Greeting {
     pub fn decode(bytes: &[u8; GREETING_BYTES]) -> Result<Greeting> {
         let mut reader = Reader::new(bytes, "greeting");
         if reader.array()? != *MAGIC {
-            return Err(Error::new(Kind::Corrupt, "does not speak the protocol of lab agents"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "this peer does not use the protocol of lab agents",
+            ));
         }
         let version = u16::from_le_bytes(reader.array()?);
         Ok(Greeting { version, nonce: reader.array()? })
@@ -107,8 +110,13 @@ impl Greeting {
         if self.version == PROTOCOL {
             return Ok(());
         }
-        let error = Error::new(Kind::Unsupported, "speaks another version of the protocol");
-        Err(error.expected(PROTOCOL, self.version).advice("use the same pinstripe on all machines"))
+        let error = Error::new(
+            Kind::Unsupported,
+            "this peer uses another version of the protocol of lab agents",
+        );
+        Err(error
+            .expected(PROTOCOL, self.version)
+            .advice("use the same version of pinstripe on all machines"))
     }
 }
 
@@ -140,7 +148,7 @@ impl SessionKeys {
         // The comparison takes the same time wherever they differ.
         match self.keyed(b"proof", end) == *proof {
             true => Ok(()),
-            false => Err(Error::new(Kind::WrongKey, "does not know the token")
+            false => Err(Error::new(Kind::WrongKey, "this peer does not know the token")
                 .advice("the token file must have the same content on all machines")),
         }
     }
@@ -175,7 +183,9 @@ impl FrameSealer {
     pub fn seal(&mut self, payload: &[u8]) -> Result<Vec<u8>> {
         if payload.len() > FRAME_BYTES {
             let error = Error::new(Kind::Usage, "a message is too long");
-            return Err(error.expected(format!("at most {FRAME_BYTES} bytes"), payload.len()));
+            return Err(
+                error.expected(format!("a message of at most {FRAME_BYTES} bytes"), payload.len())
+            );
         }
         let length = (payload.len() as u32).to_le_bytes();
         let mac = mac(&self.key, self.number, length, payload);
@@ -199,8 +209,8 @@ impl FrameOpener {
     pub fn length(bytes: [u8; LENGTH_BYTES]) -> Result<usize> {
         let length = u32::from_le_bytes(bytes) as usize;
         if length > FRAME_BYTES {
-            let error = Error::new(Kind::Corrupt, "sent a frame that is too long");
-            return Err(error.expected(format!("at most {FRAME_BYTES} bytes"), length));
+            let error = Error::new(Kind::Corrupt, "this peer sent a frame that is too long");
+            return Err(error.expected(format!("a message of at most {FRAME_BYTES} bytes"), length));
         }
         Ok(length)
     }
@@ -218,7 +228,7 @@ impl FrameOpener {
             Some(_) => Ok(()),
             None => Err(Error::new(
                 Kind::Corrupt,
-                "sent a message that is changed, repeated, forged or out of order",
+                "this peer sent a message that is changed, repeated, forged or out of order",
             )),
         }
     }

@@ -149,7 +149,12 @@ impl AgentGroup {
                 Some(Heard::Gone(from, error)) if from == number => return Err(error),
                 Some(Heard::Gone(from, error)) => self.lose(from, &error)?,
                 Some(Heard::Interrupted) => return Err(interrupted()),
-                None => return Err(Error::new(Kind::Unanswered, "did not report its time")),
+                None => {
+                    return Err(Error::new(
+                        Kind::Unanswered,
+                        "the agent did not report its time of day",
+                    ));
+                }
             }
         }
     }
@@ -164,7 +169,9 @@ impl AgentGroup {
             }
             Ok(heard) => Ok(Some(heard)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::new(Kind::Io, "all agents are gone")),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::new(Kind::Io, "the connections to all agents are lost"))
+            }
         }
     }
 
@@ -185,7 +192,8 @@ impl AgentGroup {
     /// Returns the reason why an agent gave no answer, as the error that ends the measurement.
     pub(crate) fn lost_before(&self, number: usize) -> Error {
         let remote = &self.remotes[number];
-        let why = remote.lost.clone().unwrap_or_else(|| "sent an unexpected answer".to_owned());
+        let why =
+            remote.lost.clone().unwrap_or_else(|| "the agent sent an unexpected answer".to_owned());
         Error::new(Kind::Unanswered, format!("{}: {why}", remote.address))
     }
 
@@ -291,9 +299,12 @@ impl AgentGroup {
             if asked.is_some() && self.remotes[number].moved_at.elapsed() >= timeout {
                 let what = match self.remotes[number].idle_at {
                     Some(_) => {
-                        format!("hangs: transferred no data for {:.0} s", timeout.as_secs_f64())
+                        format!(
+                            "the agent hangs: it transferred no data for {:.0} s",
+                            timeout.as_secs_f64()
+                        )
                     }
-                    None => "did not answer in time".to_owned(),
+                    None => "the agent did not answer in time".to_owned(),
                 };
                 self.lose(number, &Error::new(Kind::Unanswered, what))?;
             }
@@ -361,7 +372,7 @@ fn connect_all(addresses: &[String], token: &Token) -> Result<Vec<Link>> {
 fn check_addresses(addresses: &[String]) -> Result<()> {
     let refuse = |what: String| Err(Error::new(Kind::Usage, what));
     if addresses.is_empty() || addresses.len() > MOST_AGENTS {
-        return refuse(format!("a coordinator has 1 to {MOST_AGENTS} agents"));
+        return refuse(format!("a coordinator can have 1 to {MOST_AGENTS} agents"));
     }
     for (at, address) in addresses.iter().enumerate() {
         if addresses[..at].contains(address) {
@@ -387,13 +398,13 @@ fn at(address: &str, error: &Error) -> Error {
 fn unexpected(answer: &AgentReply) -> Error {
     let what = match answer {
         AgentReply::Failed(failure) => return failure.error(),
-        AgentReply::Alive { .. } => "that it is there",
+        AgentReply::Alive { .. } => "a sign of life",
         AgentReply::Clock { .. } => "a time",
         AgentReply::Planned(_) => "a plan",
-        AgentReply::Done { .. } => "that something is done",
+        AgentReply::Done { .. } => "a report of completed work",
         AgentReply::Ran { .. } => "the result of a run",
     };
-    Error::new(Kind::Corrupt, format!("sent {what}, which was not requested"))
+    Error::new(Kind::Corrupt, format!("the agent sent {what}, which was not requested"))
 }
 
 fn interrupted() -> Error {

@@ -44,7 +44,7 @@ impl Link {
         let failed = |error: io::Error| Error::io("cannot connect", address, error);
         let deadline = Instant::now() + HANDSHAKE;
         let mut found =
-            Err(Error::new(Kind::NotFound, "is not the address of a machine").at(address));
+            Err(Error::new(Kind::NotFound, "this is not the address of a machine").at(address));
         for socket in address.to_socket_addrs().map_err(failed)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -75,7 +75,9 @@ impl Link {
         end: ConnectionEnd,
         deadline: Instant,
     ) -> Result<Link> {
-        stream.set_nodelay(true).map_err(|error| Error::io("cannot be set up", "/", error))?;
+        stream.set_nodelay(true).map_err(|error| {
+            Error::io("the connection to the agent cannot be set up", "/", error)
+        })?;
         let ours = Greeting::new(id::random()?);
         let mut bytes = [0; GREETING_BYTES];
         let theirs = match end {
@@ -103,7 +105,7 @@ impl Link {
                 // An agent that finds the proof wrong says no more.
                 receive(&stream, &mut proof, deadline).map_err(|error| match error.kind() {
                     Kind::Unanswered => error,
-                    _ => Error::new(Kind::WrongKey, "has refused the token")
+                    _ => Error::new(Kind::WrongKey, "the agent has refused the token")
                         .advice("the token file must have the same content on all machines"),
                 })?;
                 handshake.check(ConnectionEnd::Agent, &proof)?;
@@ -193,7 +195,7 @@ fn receive(mut stream: &TcpStream, mut bytes: &mut [u8], deadline: Instant) -> R
 fn left(deadline: Instant) -> Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     match left.is_zero() {
-        true => Err(Error::new(Kind::Unanswered, "did not answer in time")),
+        true => Err(Error::new(Kind::Unanswered, "the peer did not answer in time")),
         false => Ok(left),
     }
 }
@@ -210,7 +212,7 @@ fn retry(error: io::Error) -> Result<()> {
 }
 
 fn closed() -> Error {
-    Error::new(Kind::Io, "has closed the connection")
+    Error::new(Kind::Io, "the peer has closed the connection")
 }
 
 fn lost(error: io::Error) -> Error {

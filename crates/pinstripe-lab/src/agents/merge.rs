@@ -120,7 +120,10 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
         match &part.run {
             None => found.push(Disturbance {
                 kind: Part::HOST_LOST.to_owned(),
-                what: format!("{} was lost: this is the sum without it", name(part)),
+                what: format!(
+                    "the host {} was lost: this is the sum without that host",
+                    name(part)
+                ),
             }),
             Some(run) if !run.is_valid() => {
                 found.extend(run.disturbances.iter().map(|it| Disturbance {
@@ -133,7 +136,7 @@ fn disturbances(parts: &[Part], span: &WorkSpan, names: &[String]) -> Vec<Distur
     }
     if span.began_apart_s > APART * span.shortest_s {
         let what = format!(
-            "hosts began {:.3} s apart, and the shortest part took {:.3} s",
+            "the hosts began {:.3} s apart, and the shortest part of the run took {:.3} s",
             span.began_apart_s, span.shortest_s
         );
         found.push(Disturbance { kind: Part::NOT_TOGETHER.to_owned(), what });

@@ -196,7 +196,7 @@ impl AgentError {
 /// [`Kind::Io`] for a message that JSON cannot represent.
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(message)
-        .map_err(|error| Error::new(Kind::Io, format!("cannot write a message: {error}")))
+        .map_err(|error| Error::new(Kind::Io, format!("cannot encode a message: {error}")))
 }
 
 /// Decodes a message of a coordinator.
@@ -240,17 +240,11 @@ fn is_run(run: &Run) -> bool {
 
 fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T> {
     let wrong = |error: serde_json::Error| {
-        Error::new(
-            Kind::Corrupt,
-            format!(
-                "sent an invalid message: \
-                                                                      {error}"
-            ),
-        )
+        Error::new(Kind::Corrupt, format!("the peer sent an invalid message: {error}"))
     };
     let value: Value = serde_json::from_slice(payload).map_err(wrong)?;
     if histograms(&value) > MOST_HISTOGRAMS {
-        return Err(Error::new(Kind::Corrupt, "sent more histograms than a run has"));
+        return Err(Error::new(Kind::Corrupt, "the peer sent more histograms than a run has"));
     }
     serde_json::from_value(value).map_err(wrong)
 }

@@ -55,14 +55,14 @@ impl Permits {
     ) -> Result<Permits> {
         if dirs.is_empty() {
             return Err(Error::new(Kind::Usage, "an agent needs a directory to work in")
-                .advice("name one with --dir"));
+                .advice("name a directory with --dir"));
         }
         let whole = |dir: &PathBuf| {
             let whole = fs::canonicalize(dir);
             let whole = whole.map_err(|error| Error::io("cannot be measured", dir, error))?;
             match whole.is_dir() {
                 true => Ok(whole),
-                false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),
+                false => Err(Error::new(Kind::Usage, "this is not a directory").at(dir)),
             }
         };
         let dirs = dirs.iter().map(whole).collect::<Result<_>>()?;
@@ -81,7 +81,7 @@ impl Permits {
     pub fn check(&self, asked: &Assignment) -> Result<Permitted> {
         let case = cases::find(&asked.case)?;
         if case.name == "fs" {
-            return Err(refused("the case fs makes and mounts file systems"));
+            return Err(refused("the case 'fs' creates and mounts file systems"));
         }
         let options = self.options(case, &asked.options)?;
         let given: Vec<(&str, &str)> =
@@ -94,7 +94,7 @@ impl Permits {
             (None, dirs) => dirs.iter().map(|it| self.within(it)).collect::<Result<_>>()?,
         };
         if let Some(dir) = dirs.iter().find(|it| !it.is_dir()) {
-            return Err(Error::new(Kind::Usage, "is not a directory").at(dir));
+            return Err(Error::new(Kind::Usage, "this is not a directory").at(dir));
         }
         Ok(Permitted { case, values, setting: Setting { dirs, device, seed: asked.seed } })
     }
@@ -124,7 +124,7 @@ impl Permits {
             }
             (_, "cross-check") => Err(refused("--cross-check runs a program")),
             (_, "engine") if pool().is_some_and(|it| !self.pools.iter().any(|own| own == it)) => {
-                Err(refused("objects are written to a pool of Ceph")
+                Err(refused("the case would write objects to a pool of Ceph")
                     .advice("start the agent with --allow-ceph POOL"))
             }
             _ => Ok(value.to_owned()),
@@ -140,7 +140,7 @@ impl Permits {
         match self.dirs.iter().any(|dir| whole.starts_with(dir)) {
             true => Ok(whole),
             false => {
-                let error = refused("is not in a directory of the agent").at(path);
+                let error = refused("this path is not in a directory of the agent").at(path);
                 Err(error.advice("start the agent with --dir DIR"))
             }
         }
@@ -151,7 +151,7 @@ impl Permits {
         let own = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let found = self.devices.iter().find(|it| own(&it.path) == own(asked));
         let found = found.ok_or_else(|| {
-            let error = refused("the device would be overwritten").at(asked);
+            let error = refused("the case would overwrite the device").at(asked);
             error.advice("start the agent with --allow-device DEV=SERIAL")
         })?;
         let path = own(&found.path);

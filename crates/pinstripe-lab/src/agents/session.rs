@@ -225,7 +225,7 @@ fn kept(run: Run) -> Run {
 }
 
 fn out_of_turn(what: &str) -> Error {
-    Error::new(Kind::Usage, format!("the coordinator cannot {what} now"))
+    Error::new(Kind::Usage, format!("the coordinator may not {what} now"))
 }
 
 /// Reads the coordinator's messages until the connection ends, and returns the reason for its end.

@@ -152,8 +152,10 @@ impl CatalogCase {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         if found != self.rows {
-            let error =
-                Error::new(Kind::Corrupt, "the view does not have as many rows as were written");
+            let error = Error::new(
+                Kind::Corrupt,
+                "the number of rows in the view differs from the number of rows written",
+            );
             return Err(error.at(path).expected(self.rows, found));
         }
         let bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
@@ -189,11 +191,13 @@ impl Plan for CatalogCase {
     fn variants(&self) -> Vec<VariantSpec> {
         let spec = |way: &CatalogWay| {
             let (name, group, about) = match way {
-                CatalogWay::Writers(1) => ("1 writer".to_owned(), "streams", "all streams in turn"),
+                CatalogWay::Writers(1) => {
+                    ("1 writer".to_owned(), "streams", "rows of all streams in turn")
+                }
                 CatalogWay::Writers(writers) => {
                     (format!("{writers} writers"), "streams", "streams at once")
                 }
-                CatalogWay::View => ("view".to_owned(), "view", "the SQL view, rebuilt"),
+                CatalogWay::View => ("view".to_owned(), "view", "rebuilding the SQL view"),
             };
             let (group, about) = (group.to_owned(), about.to_owned());
             let parameters = vec![Parameter::new("what", &name)];
@@ -267,8 +271,8 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, grid::named("bytes_of_each_row"))),
         ]);
     }
-    let note = "From rows in memory until all is durable.";
-    vec![Table::from_rows("Rows into the catalogue", note, rows)]
+    let note = "The time begins with all rows in memory and ends when all rows are durable.";
+    vec![Table::from_rows("Inserting rows into the catalog", note, rows)]
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
     for (number, tree) in whole.iter().enumerate() {
         let others = whole.iter().enumerate().filter(|(other, _)| *other != number);
         if let Some((_, outer)) = others.into_iter().find(|(_, other)| tree.starts_with(other)) {
-            let what = format!("is inside {}, which is also named", outer.display());
+            let what = format!("this directory is inside {}, which is also named", outer.display());
             return Err(Error::new(Kind::Usage, what).at(&trees[number]));
         }
     }
@@ -108,7 +108,7 @@ fn refuse_nested(trees: &[PathBuf]) -> Result<()> {
 fn name_of(trees: &[PathBuf]) -> String {
     match trees {
         [tree] => tree.to_string_lossy().into_owned(),
-        trees => format!("all {} trees as one", trees.len()),
+        trees => format!("all {} trees counted together", trees.len()),
     }
 }
 
@@ -125,8 +125,8 @@ struct Dedup {
 /// The methods of dedup, each with the name that it has in tables and in the names of its figures.
 fn methods(survey: &Survey) -> Vec<(String, Count)> {
     let files = [
-        ("whole files by name, size and content".to_owned(), survey.by_name),
-        ("whole files by content".to_owned(), survey.by_content),
+        ("complete files with the same name, size and content".to_owned(), survey.by_name),
+        ("complete files with the same content".to_owned(), survey.by_content),
     ];
     let named = |what: &str, counts: &[Count]| -> Vec<(String, Count)> {
         counts
@@ -186,7 +186,7 @@ impl Plan for Dedup {
 
     fn intents(&self) -> Vec<String> {
         let times = if self.corpora.iter().any(|it| it.len() > 1) { ", twice" } else { "" };
-        let intent = |tree: &PathBuf| format!("read all of {}{times}", tree.display());
+        let intent = |tree: &PathBuf| format!("read all files of {}{times}", tree.display());
         self.places().iter().map(intent).collect()
     }
 
@@ -264,7 +264,10 @@ fn tables(results: &Results) -> Vec<Table> {
 
 /// A table that compares the trees, with the most commonly requested methods first.
 fn summary(measured: &[(&Variant, &Run)]) -> Table {
-    let ways = ["whole files by name, size and content", "whole files by content"];
+    let ways = [
+        "complete files with the same name, size and content",
+        "complete files with the same content",
+    ];
     let defined = of_length(DEFINED, SURVEY_LENGTHS[SHOWN]);
     let ways = [ways[0], ways[1], defined.as_str()];
     let mut head =
@@ -285,7 +288,7 @@ fn summary(measured: &[(&Variant, &Run)]) -> Table {
         row.extend(ways.map(cell));
         rows.push(row);
     }
-    let note = "Distinct files are those that differ in name, size or content.";
+    let note = "Distinct files differ in name, size or content.";
     Table::from_rows("Trees side by side", note, rows)
 }
 
@@ -370,7 +373,7 @@ mod tests {
         let results = measured(&CASE, dir.path(), &given);
         let saved: Vec<f64> = results.variants.iter().map(|it| it.runs[0].measured.value).collect();
         assert_eq!(saved, [0.0, 0.0, 50.0]);
-        assert_eq!(results.variants[2].name, "all 2 trees as one");
+        assert_eq!(results.variants[2].name, "all 2 trees counted together");
         let tables = tables(&results);
         assert_eq!(tables.len(), 4);
         let row = tables[0].to_json()["rows"][2].clone();

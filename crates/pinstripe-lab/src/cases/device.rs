@@ -46,7 +46,7 @@ pub(crate) fn refuse_short(path: &Path, end: u64) -> Result<()> {
 }
 
 fn too_short(path: &Path) -> Error {
-    Error::new(Kind::Usage, "is shorter than the size to measure")
+    Error::new(Kind::Usage, "the device is shorter than the size to measure")
         .at(path)
-        .advice("measure less: see the sizes in --help")
+        .advice("measure a smaller size: see the options for sizes in --help")
 }

@@ -135,9 +135,10 @@ const OPTIONS: &[CaseOption] = &[
 ];
 
 /// The note on `--compat sysbench` in the results.
-const COMPAT_NOTE: &str = "as sysbench: after each 100 requests fsync of every file, written or not, one \
-    after the other, and sequential modes begin again until the time is over; figures of writing modes \
-    are those of fsync more than those of writing";
+const COMPAT_NOTE: &str = "like sysbench: every 100 requests, fsync is called for every file in \
+                           turn, written or not, and sequential modes start again at the beginning \
+                           until the time is over; the figures of writing modes show fsync more \
+                           than writing";
 
 /// The number of requests after which sysbench syncs every file (file-fsync-freq).
 const SYSBENCH_EVERY: u64 = 100;
@@ -189,12 +190,12 @@ fn mode(name: &str, read_share: f64, is_compat: bool) -> Option<Mode> {
     use Order::{Random, Sequential};
     let mixed = Mixed(read_share);
     let (name, about, order, direction, initial) = match name {
-        "seqwr" => ("seqwr", "write new files in order", Sequential, Write, Nothing),
-        "seqrewr" => ("seqrewr", "write over files in order", Sequential, Write, Files),
-        "seqrd" => ("seqrd", "read files in order", Sequential, Read, Files),
-        "rndrd" => ("rndrd", "read blocks at random places", Random, Read, Files),
-        "rndwr" => ("rndwr", "write blocks at random places", Random, Write, Files),
-        "rndrw" => ("rndrw", "read and write blocks at random places", Random, mixed, Files),
+        "seqwr" => ("seqwr", "write new files sequentially", Sequential, Write, Nothing),
+        "seqrewr" => ("seqrewr", "overwrite files sequentially", Sequential, Write, Files),
+        "seqrd" => ("seqrd", "read files sequentially", Sequential, Read, Files),
+        "rndrd" => ("rndrd", "read blocks at random offsets", Random, Read, Files),
+        "rndwr" => ("rndwr", "write blocks at random offsets", Random, Write, Files),
+        "rndrw" => ("rndrw", "read and write blocks at random offsets", Random, mixed, Files),
         _ => return None,
     };
     let is_once = order == Sequential && !is_compat;
@@ -228,8 +229,9 @@ fn tables(results: &Results) -> Vec<Table> {
             times.count().to_string(),
         ]);
     }
-    let note = "IOPS are requests a second, until all was durable; response times are those of all \
-                reads and writes, with --rate from when each was due.";
+    let note = "IOPS are requests per second, including the time until all data was durable. \
+                Response times are those of all reads and writes; with --rate, they are measured \
+                from the time at which the request was due.";
     vec![Table::from_rows("Requests", note, rows)]
 }
 
@@ -353,7 +355,7 @@ mod tests {
             let syncs = run.measured.latency["sync"].count();
             assert_eq!(syncs, 3 * (run.measured.operations / 100) + 3, "{}", variant.name);
         }
-        assert!(results.notes[0].contains("fsync of every file"));
+        assert!(results.notes[0].contains("fsync is called for every file"));
         let every = results.parameters.iter().find(|it| it.name == "sync-every").unwrap();
         assert_eq!(every.value, "100");
     }

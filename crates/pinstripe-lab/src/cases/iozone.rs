@@ -120,7 +120,7 @@ pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
     use Order::{Backward, Random, Same, Sequential, Strided};
     let (name, about, work, initial) = match name {
         "write" => ("write", "write a new file", Work::Requests(Sequential, Write), Nothing),
-        "rewrite" => ("rewrite", "write over the file", Work::Requests(Sequential, Write), Files),
+        "rewrite" => ("rewrite", "overwrite the file", Work::Requests(Sequential, Write), Files),
         "read" => ("read", "read the file", Work::Requests(Sequential, Read), Files),
         "reread" => ("reread", "read it again", Work::Requests(Sequential, Read), CachedFiles),
         "random-read" => ("random-read", "read anywhere", Work::Requests(Random, Read), Files),
@@ -135,7 +135,9 @@ pub(super) fn mode(name: &str, stride: u64) -> Option<Mode> {
         "stride" => ("stride", "read in strides", Work::Requests(Strided(stride), Read), Files),
         "fwrite" => ("fwrite", "write through a buffer", Work::StreamWrite, Nothing),
         "fread" => ("fread", "read through a buffer", Work::StreamRead, Files),
-        "mixed" => ("mixed", "read and write anywhere", Work::Requests(Random, Mixed(MIX)), Files),
+        "mixed" => {
+            ("mixed", "read and write at random offsets", Work::Requests(Random, Mixed(MIX)), Files)
+        }
         _ => return None,
     };
     Some(Mode { name, about, work, initial, is_once: true })

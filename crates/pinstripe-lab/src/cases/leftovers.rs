@@ -72,13 +72,17 @@ pub fn extent_of(dir: &Path) -> (u64, u64) {
 /// other errors as the system reports them.
 pub fn remove_leftover(dir: &Path) -> Result<()> {
     if !is_left(dir) {
-        return Err(Error::new(Kind::Refused, "was not left by a run that was killed").at(dir));
+        return Err(Error::new(
+            Kind::Refused,
+            "this directory was not left over from a killed run",
+        )
+        .at(dir));
     }
     let failed = |error| Error::io("cannot remove", dir, error);
     let whole = fs::canonicalize(dir).map_err(failed)?;
     if mounts_in(mounts::of_this_process(), &whole) {
-        let error = Error::new(Kind::Busy, "something is mounted in it").at(dir);
-        return Err(error.advice("unmount it first: see 'findmnt'"));
+        let error = Error::new(Kind::Busy, "a file system is mounted in this directory").at(dir);
+        return Err(error.advice("unmount the file system first: 'findmnt' lists mounts"));
     }
     remove_tree(dir).map_err(failed)
 }

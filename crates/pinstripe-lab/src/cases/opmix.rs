@@ -150,7 +150,11 @@ impl Plan for OpMix {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec!["only Flush waits for the disk: all else is accepted, not durable".to_owned()]
+        vec![
+            "only the operation Flush waits for the disk: the data of all other operations is \
+             accepted, but not durable"
+                .to_owned(),
+        ]
     }
 
     fn intents(&self) -> Vec<String> {
@@ -245,8 +249,11 @@ fn before_and_after(variants: &[&Variant]) -> Option<Table> {
     }
     let disturbed = variants.iter().any(|it| it.values().is_empty());
     let note = match disturbed {
-        true => "Every run of one directory was disturbed: its times include all its runs.",
-        false => "From all runs that count; directories take turns.",
+        true => {
+            "Every run of one directory was disturbed: the times of that directory include all its \
+             runs."
+        }
+        false => "The times are from all runs that count; the runs of the directories alternate.",
     };
     Some(Table::from_rows(&format!("{}, side by side", first.group), note, rows))
 }
@@ -271,12 +278,12 @@ fn operations(variant: &Variant) -> Table {
     }
     let surprises = grid::figure(variant, grid::named("surprises")).map_or(0.0, |it| it.value);
     let mut note = match variant.values().is_empty() {
-        true => "All runs together: every one was disturbed.".to_owned(),
-        false => "All runs that count together.".to_owned(),
+        true => "The times are from all runs together, because every run was disturbed.".to_owned(),
+        false => "The times are from all runs that count, taken together.".to_owned(),
     };
     if surprises > 0.0 {
         note += &format!(
-            " Operations of a run with another result than in the load file: {surprises:.0}."
+            " Operations of a run whose result differed from the load file: {surprises:.0}."
         );
     }
     Table::from_rows(&variant.name, note, rows)

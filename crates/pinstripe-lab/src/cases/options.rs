@@ -68,15 +68,15 @@ impl CaseOption {
             ValueForm::Size => parse_size(text).map(drop),
             ValueForm::Count => match text.parse::<u64>() {
                 Ok(1..) => Ok(()),
-                _ => refuse("a whole number, 1 or more".to_owned()),
+                _ => refuse("a whole number of at least 1".to_owned()),
             },
             ValueForm::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() && number >= 0.0 => Ok(()),
-                _ => refuse("a number, 0 or more".to_owned()),
+                _ => refuse("a number of at least 0".to_owned()),
             },
             ValueForm::Counts => match text.split(',').all(|it| it.parse::<u64>().is_ok()) {
                 true => Ok(()),
-                false => refuse("whole numbers, 0 or more, separated by commas".to_owned()),
+                false => refuse("whole numbers of at least 0, separated by commas".to_owned()),
             },
             ValueForm::Sizes => text.split(',').try_for_each(|it| parse_size(it).map(drop)),
             ValueForm::OneOf(words) => match words.contains(&text) {
@@ -85,7 +85,9 @@ impl CaseOption {
             },
             ValueForm::SomeOf(words) => match text.split(',').all(|word| words.contains(&word)) {
                 true => Ok(()),
-                false => refuse(format!("some of {}, separated by commas", words.join(", "))),
+                false => {
+                    refuse(format!("one or more of {}, separated by commas", words.join(", ")))
+                }
             },
         }
     }
@@ -185,7 +187,8 @@ impl Values {
     /// Errors of the type's parser; [`Kind::Usage`] if there is no value.
     pub fn parsed<T: FromStr<Err = Error>>(&self, name: &str) -> Result<T> {
         let text = self.text(name);
-        text.ok_or_else(|| Error::new(Kind::Usage, format!("--{name} has no value")))?.parse()
+        text.ok_or_else(|| Error::new(Kind::Usage, format!("the option --{name} has no value")))?
+            .parse()
     }
 }
 
@@ -193,8 +196,9 @@ impl Values {
 /// UTF-8.
 fn absolute(text: &str) -> Result<String> {
     let path = std::path::absolute(text);
-    let refuse =
-        |error| Error::new(Kind::Usage, format!("'{text}' cannot be made absolute: {error}"));
+    let refuse = |error| {
+        Error::new(Kind::Usage, format!("the path '{text}' cannot be made absolute: {error}"))
+    };
     let path = path.map_err(refuse)?;
     Ok(path.into_os_string().into_string().unwrap_or_else(|_| text.to_owned()))
 }

@@ -72,7 +72,7 @@ impl CephPool {
             None if engine == "file" => return Ok(None),
             _ => {
                 return Err(Error::new(Kind::Usage, format!("there is no engine '{engine}'"))
-                    .advice("file, ceph:POOL or ceph:POOL/NAMESPACE"));
+                    .advice("write the engine as file, ceph:POOL or ceph:POOL/NAMESPACE"));
             }
         };
         let conf = values.text("ceph-conf").unwrap_or(DEFAULT_CONF).into();
@@ -113,7 +113,11 @@ impl CephPool {
     /// Describes what the case will do to the pool.
     pub fn intent(&self, clients: u64, record_bytes: usize, bytes: u64) -> String {
         let count = clients * bytes / record_bytes as u64;
-        format!("make {count} objects, {}, in the pool {}", format_size(clients * bytes), self.pool)
+        format!(
+            "create {count} objects, {}, in the pool {}",
+            format_size(clients * bytes),
+            self.pool
+        )
     }
 }
 

@@ -169,7 +169,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let record_bytes = values.size("record-size");
     let file_bytes = values.size("file-size") / record_bytes.max(1) * record_bytes;
     if file_bytes == 0 || clients.contains(&0) || ways.is_empty() {
-        return Err(Error::new(Kind::Usage, "there is nothing to read")
+        return Err(Error::new(Kind::Usage, "the options leave nothing to read")
             .advice("increase --file-size, --windows or --clients, or reduce --record-size"));
     }
     Ok(Box::new(ReadAheadCase {
@@ -298,7 +298,8 @@ impl Plan for ReadAheadCase {
         let mut intents = vec![shared::intent(&self.dir, CASE.name, self.needed())];
         if self.sets_kernel() {
             intents.push(
-                "set read_ahead_kb of the disk or mount, and restore it at the end".to_owned(),
+                "set read_ahead_kb of the disk or mount, and restore its old value at the end"
+                    .to_owned(),
             );
         }
         intents
@@ -380,7 +381,13 @@ impl Plan for ReadAheadCase {
 fn tables(results: &Results) -> Vec<Table> {
     let note = "All clients together.";
     let ways = ["window", "clients"];
-    let grid = grid::grid(results, "MB/s by window and clients", note, ways, grid::value);
+    let grid = grid::grid(
+        results,
+        "MB/s by read-ahead window and number of clients",
+        note,
+        ways,
+        grid::value,
+    );
     std::iter::once(grid).chain(beside_published(results)).collect()
 }
 

@@ -233,7 +233,7 @@ pub(crate) fn one_directory(setting: &Setting) -> Result<PathBuf> {
                 .at(device))
         }
         _ => Err(Error::new(Kind::Usage, "this case measures one directory at a time")
-            .advice("run it once for each")),
+            .advice("run the case once for each directory")),
     }
 }
 
@@ -242,7 +242,7 @@ pub fn intent(dir: &Path, case: &str, bytes: u64) -> String {
     let (dir, size) = (dir.display(), format_size(bytes));
     format!(
         "create up to {size} of files in a directory pinstripe-lab-{case}@* in {dir}, and remove \
-            it at the end"
+         that directory at the end"
     )
 }
 
@@ -281,9 +281,13 @@ pub(crate) fn refuse_without_room(dir: &Path, bytes: u64, what: &str) -> Result<
     if free >= bytes {
         return Ok(());
     }
-    let error = Error::new(Kind::NoSpace, format!("has too little space for {what}")).at(dir);
+    let error =
+        Error::new(Kind::NoSpace, format!("this directory has too little space for {what}"))
+            .at(dir);
     let error = error.expected(format_size(bytes), format_size(free));
-    Err(error.advice("name another directory, or measure less: see the sizes in --help"))
+    Err(error.advice(
+        "name another directory, or measure a smaller size: see the options for sizes in --help",
+    ))
 }
 
 /// Fails if the directories of a plan do not have space for the files that exist at the same time;

@@ -129,7 +129,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let (ways, ceph) = (ways(values), pool(setting, values)?);
     let clients = values.counts("clients");
     if clients.contains(&0) || clients.iter().any(|it| *it > 1) && setting.device.is_some() {
-        return Err(Error::new(Kind::Usage, "each client reads a file of its own")
+        return Err(Error::new(Kind::Usage, "each client must read its own file")
             .advice("use one client or more, and --device with only one client"));
     }
     if ways.contains(&StrideSource::Store) && (setting.device.is_some() || ceph.is_some()) {
@@ -274,11 +274,12 @@ impl Plan for Stride {
                     (format!("{ahead} ahead"), format!("{ahead} advised ahead"))
                 }
                 StrideSource::Overlay => {
-                    ("overlay".to_owned(), "found by the overlay's read-ahead".to_owned())
+                    ("overlay".to_owned(), "detected by the read-ahead of the overlay".to_owned())
                 }
-                StrideSource::Store => {
-                    ("store".to_owned(), "found by the mount's, of a backup".to_owned())
-                }
+                StrideSource::Store => (
+                    "store".to_owned(),
+                    "detected by the read-ahead of a mounted backup".to_owned(),
+                ),
             };
             let group = match clients {
                 1 => "1 client".to_owned(),
@@ -306,7 +307,7 @@ impl Plan for Stride {
     fn notes(&self) -> Vec<String> {
         let delay = self.parameters.iter().find(|it| it.name == "delay" && it.value != "none");
         let note =
-            |it: &Parameter| format!("each read takes {} longer than the disk does", it.value);
+            |it: &Parameter| format!("each read takes {} longer than the disk needs", it.value);
         delay.map(note).into_iter().collect()
     }
 

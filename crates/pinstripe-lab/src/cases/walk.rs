@@ -103,7 +103,7 @@ pub fn beside(
         false => vec![1, recommended_threads(false, cores) as u64],
     };
     if threads.contains(&0) {
-        return Err(Error::new(Kind::Usage, "a walker has at least one thread"));
+        return Err(Error::new(Kind::Usage, "a walker needs at least one thread"));
     }
     let known = |name: &str| WALKERS.iter().find(|it| **it == name).copied();
     let mut ways: Vec<WalkProgram> = Vec::new();
@@ -161,7 +161,9 @@ impl Plan for WalkCase {
                 other => other.to_owned(),
             },
             group: "walk".to_owned(),
-            about: format!("every entry with its statistics, by {walker}, threads: {threads}"),
+            about: format!(
+                "every entry read with its attributes (stat), by {walker}, threads: {threads}"
+            ),
             parameters: vec![Parameter::new("walker", walker), Parameter::new("threads", threads)],
             metric: Metric {
                 name: "entries".to_owned(),
@@ -184,7 +186,9 @@ impl Plan for WalkCase {
     fn intents(&self) -> Vec<String> {
         match (&self.dir, &self.tree) {
             (Some(dir), _) => vec![shared::intent(dir, CASE.name, 0)],
-            (None, tree) => tree.iter().map(|it| format!("walk all of {}", it.display())).collect(),
+            (None, tree) => {
+                tree.iter().map(|it| format!("walk the complete tree {}", it.display())).collect()
+            }
         }
     }
 
@@ -221,7 +225,8 @@ impl Plan for WalkCase {
             live.counted(seen);
         }
         if seen != self.entries {
-            let error = Error::new(Kind::Changed, "has another number of entries than before");
+            let error =
+                Error::new(Kind::Changed, "the tree has another number of entries than before");
             return Err(error.at(tree).expected(self.entries, seen));
         }
         Ok(Outcome {
@@ -254,7 +259,7 @@ fn children_cpu() -> Duration {
 }
 
 fn tables(results: &Results) -> Vec<Table> {
-    let head = ["walker", "threads", "entries", "entries/s", "CPU us of each"];
+    let head = ["walker", "threads", "entries", "entries/s", "CPU time of each entry, us"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for variant in &results.variants {
         let of_each = |run: &crate::result::Run| {
@@ -268,7 +273,7 @@ fn tables(results: &Results) -> Vec<Table> {
             grid::cell(grid::figure(variant, of_each)),
         ]);
     }
-    vec![Table::from_rows("Walks", "Processor time is that of all threads.", rows)]
+    vec![Table::from_rows("Walks", "The processor time is that of all threads together.", rows)]
 }
 
 #[cfg(test)]

@@ -38,7 +38,8 @@ pub fn refuse(job: &Job, places: usize, is_device: bool) -> Result<()> {
     } else if job.syncing.every.is_some() {
         "fio has no option to sync every file after N requests"
     } else if job.threads > 1 {
-        "fio gives each thread its own requests: with several threads, the loads would differ"
+        "fio gives each thread its own requests: with several threads, the loads of fio and \
+         pinstripe would differ"
     } else {
         return Ok(());
     };

@@ -21,7 +21,10 @@ pub fn import(texts: &[&str]) -> Result<Results> {
     for text in texts {
         let document = text::document(text)?;
         let version = document["fio version"].as_str().ok_or_else(|| {
-            Error::new(Kind::Corrupt, "is JSON, but not a result of fio: it has no 'fio version'")
+            Error::new(
+                Kind::Corrupt,
+                "the file is JSON, but not a result of fio: it has no 'fio version'",
+            )
         })?;
         results.program = version.to_owned();
         let time = document["timestamp"].as_i64().unwrap_or(0);
@@ -29,12 +32,16 @@ pub fn import(texts: &[&str]) -> Result<Results> {
             results.started_seconds = time;
         }
         let jobs = document["jobs"].as_array().or(document["client_stats"].as_array());
-        let jobs = jobs.ok_or_else(|| Error::new(Kind::Corrupt, "contains no fio jobs"))?;
+        let jobs =
+            jobs.ok_or_else(|| Error::new(Kind::Corrupt, "the file contains no fio jobs"))?;
         let at_s = (time - results.started_seconds) as f64;
         jobs.iter().for_each(|job| add(&mut results, job, &document["global options"], at_s));
     }
     if results.variants.is_empty() {
-        return Err(Error::new(Kind::Corrupt, "contains no fio job that transferred data"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the file contains no fio job that transferred data",
+        ));
     }
     results.judge();
     Ok(results)
@@ -62,7 +69,9 @@ fn empty() -> Results {
         },
         variants: Vec::new(),
         verdicts: Vec::new(),
-        notes: vec!["read from fio's results: disturbances were not monitored".to_owned()],
+        notes: vec![
+            "the results were read from those of fio: disturbances were not monitored".to_owned(),
+        ],
     }
 }
 

@@ -15,8 +15,8 @@ pub fn document(text: &str) -> Result<Value> {
         lines.iter().position(|line| line.trim_start().starts_with("{\""))
     });
     let Some(first) = first else {
-        return Err(Error::new(Kind::Corrupt, "contains no JSON from fio")
-            .advice("create it with 'fio --output-format=json' or 'json+'"));
+        return Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio")
+            .advice("create the file with 'fio --output-format=json' or 'json+'"));
     };
     let kept = lines[first..].iter().filter(|line| is_json(line)).copied();
     let whole = kept.collect::<Vec<_>>().join("\n");
@@ -28,7 +28,7 @@ pub fn document(text: &str) -> Result<Value> {
             let what = format!("the JSON of fio cannot be read near line {line}: {error}");
             Err(Error::new(Kind::Corrupt, what).advice("is the file cut off?"))
         }
-        None => Err(Error::new(Kind::Corrupt, "contains no JSON from fio")),
+        None => Err(Error::new(Kind::Corrupt, "the file contains no JSON from fio")),
     }
 }
 

@@ -136,11 +136,11 @@ impl Guard {
         });
         let cpu = after.pressure_since(before, |now| now.cpu_pressure);
         found.share(limits.idle_cpu_pressure, cpu, "cpu_busy", |it| {
-            format!("before the run, tasks waited for a processor {it} of the time")
+            format!("before the run, tasks waited for a processor during {it} of the time")
         });
         let disk = after.pressure_since(before, |now| now.io_pressure);
         found.share(limits.idle_io_pressure, disk, "disk_busy", |it| {
-            format!("before the run, tasks waited for a disk {it} of the time")
+            format!("before the run, tasks waited for a disk during {it} of the time")
         });
         found.0
     }
@@ -160,7 +160,7 @@ impl Guard {
         });
         let memory = after.pressure_since(before, |now| now.memory_pressure);
         found.share(limits.memory_pressure, memory, "memory", |it| {
-            format!("tasks waited for memory {it} of the time")
+            format!("tasks waited for memory during {it} of the time")
         });
         if after.throttled_since(before) > 0 {
             let times =

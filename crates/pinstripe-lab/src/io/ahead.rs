@@ -135,7 +135,7 @@ impl Device for AheadDevice {
 }
 
 pub(super) fn read_only(place: &Path) -> pinstripe_base::error::Error {
-    let what = "is only read while it is read ahead";
+    let what = "a file that is read ahead can only be read";
     pinstripe_base::error::Error::new(pinstripe_base::error::Kind::Unsupported, what).at(place)
 }
 

@@ -48,7 +48,7 @@ impl CephDevice {
         let (name, namespace) = pool.split_once('/').unwrap_or((pool, NAMESPACE));
         if name.is_empty() || object_bytes == 0 {
             return Err(Error::new(Kind::Usage, "there is no pool of that name")
-                .advice("write --engine ceph:POOL or ceph:POOL/NAMESPACE"));
+                .advice("write the engine as ceph:POOL or ceph:POOL/NAMESPACE"));
         }
         let place = PathBuf::from(format!("ceph:{name}/{namespace}"));
         let pool = Cluster::connect(conf, user, DEADLINE)?.pool(name, namespace)?;
@@ -82,10 +82,8 @@ impl Device for CephDevice {
             let wanted = part.len();
             match self.pool.read(object, at, &mut buf[part])? {
                 read if read == wanted => Ok(()),
-                read => {
-                    Err(Error::corrupt("an object is too short", &self.place)
-                        .expected(wanted, read))
-                }
+                read => Err(Error::corrupt("an object is shorter than expected", &self.place)
+                    .expected(wanted, read)),
             }
         })
     }
@@ -107,7 +105,7 @@ impl Device for CephDevice {
     }
 
     fn set_len(&self, _: u64) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "objects are not cut").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "objects cannot be truncated").at(&self.place))
     }
 
     /// Does nothing, because data that the cluster has confirmed is durable.
@@ -116,7 +114,7 @@ impl Device for CephDevice {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "objects are removed at the end").at(&self.place))
+        Err(Error::new(Kind::Unsupported, "objects are removed only at the end").at(&self.place))
     }
 
     fn caps(&self) -> Caps {

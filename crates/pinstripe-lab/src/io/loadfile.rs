@@ -105,7 +105,7 @@ pub fn parse(text: &str) -> Result<Vec<LoadOperation>> {
         }
         let refuse = || {
             Error::new(Kind::Corrupt, format!("line {} is not an operation: {line}", number + 1))
-                .advice("a load file is one like dbench's client.txt")
+                .advice("a load file has the format of dbench's client.txt")
         };
         operations.push(operation(line).ok_or_else(refuse)?);
     }

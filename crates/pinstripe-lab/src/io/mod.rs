@@ -117,18 +117,22 @@ impl Job {
         let refuse = |what: &str| Err(Error::new(Kind::Usage, what));
         let block = self.pattern.block_bytes;
         if block == 0 || self.threads == 0 || self.depth == 0 {
-            return refuse("block size, threads and depth are at least 1");
+            return refuse("the block size, the threads and the depth must be at least 1");
         }
         if area.blocks(block) == 0 {
             return refuse("a file is smaller than one block");
         }
         if self.requests.is_none() && self.time.is_none() {
-            return refuse("a job ends after some requests or some time");
+            return refuse("a job needs a number of requests or a time after which it ends");
         }
         if self.engine == Engine::Psync && self.depth > 1 {
-            return refuse("a depth above 1 needs the engine uring").map_err(|error: Error| {
-                error.advice("with psync, each thread has one request at a time: use more threads")
-            });
+            return refuse("a depth greater than 1 needs the engine uring").map_err(
+                |error: Error| {
+                    error.advice(
+                        "with psync, each thread has one request at a time: use more threads",
+                    )
+                },
+            );
         }
         Ok(())
     }

@@ -68,8 +68,9 @@ impl StoredFiles {
     /// Returns errors as the system reports them.
     pub(crate) fn drop_cache(&self) -> Result<()> {
         for slot in &self.store.member_slots {
-            let failed =
-                |error| Error::io("cannot drop what the page cache holds", &slot.place, error);
+            let failed = |error| {
+                Error::io("cannot drop the file's pages from the page cache", &slot.place, error)
+            };
             for pack in packs_of(&slot.place).map_err(failed)? {
                 let file = File::open(pack).map_err(failed)?;
                 let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);

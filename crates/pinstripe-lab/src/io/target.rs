@@ -68,7 +68,7 @@ impl Target {
         if len >= wanted {
             return Ok(());
         }
-        let error = Error::new(Kind::Corrupt, "is shorter than the size to measure");
+        let error = Error::new(Kind::Corrupt, "the file is shorter than the size to measure");
         Err(error.at(self.device.place()).expected(wanted, len))
     }
 
@@ -121,7 +121,8 @@ impl Target {
             return Ok(());
         }
         let place = self.device.place();
-        let failed = |error| Error::io("cannot drop what the page cache holds", place, error);
+        let failed =
+            |error| Error::io("cannot drop the file's pages from the page cache", place, error);
         let file = File::open(place).map_err(failed)?;
         rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).map_err(|errno| failed(errno.into()))
     }

@@ -97,7 +97,7 @@ pub(crate) fn by_find(tree: &Path) -> Result<()> {
         .map_err(|error| Error::io("cannot be run", "find", error))?;
     match status.success() {
         true => Ok(()),
-        false => Err(Error::new(Kind::Io, "find(1) could not read all of it").at(tree)),
+        false => Err(Error::new(Kind::Io, "find(1) could not read the complete tree").at(tree)),
     }
 }
 
@@ -127,7 +127,7 @@ const DESCRIPTORS: c_int = 64;
 /// Returns errors as the system reports them.
 pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
     let path = CString::new(tree.as_os_str().as_bytes())
-        .map_err(|_| Error::new(Kind::Usage, "is not a path").at(tree))?;
+        .map_err(|_| Error::new(Kind::Usage, "this is not a valid path").at(tree))?;
     let _alone = lock(&NFTW);
     NFTW_SEEN.store(0, Ordering::Relaxed);
     // SAFETY: `nftw` is the C library's, declared as in <ftw.h> with the pointers to `struct stat`
@@ -136,7 +136,7 @@ pub(crate) fn by_nftw(tree: &Path) -> Result<u64> {
     let answer = unsafe { nftw(path.as_ptr(), seen, DESCRIPTORS, FTW_PHYS) };
     match answer {
         0 => Ok(NFTW_SEEN.load(Ordering::Relaxed)),
-        _ => Err(Error::io("cannot be walked by nftw", tree, std::io::Error::last_os_error())),
+        _ => Err(Error::io("nftw cannot walk this tree", tree, std::io::Error::last_os_error())),
     }
 }
 

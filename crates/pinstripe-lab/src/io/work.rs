@@ -299,7 +299,7 @@ fn submit(
     let job = shared.job;
     let (target, offset) = shared.area.place(request.block, job.pattern.block_bytes);
     let file = target.file.as_ref().ok_or_else(|| {
-        Error::new(Kind::Usage, "io_uring works on files and disks only").advice("use psync")
+        Error::new(Kind::Usage, "io_uring works only on files and disks").advice("use psync")
     })?;
     if request.is_write {
         job.content.mark(&mut buffer, n, job.seed);

@@ -49,11 +49,13 @@ fn of_machine(print: &Fingerprint) -> Vec<(String, String)> {
             ("memory".to_owned(), format_size(machine.memory_bytes)),
             ("kernel".to_owned(), format!("Linux {}", machine.kernel)),
         ],
-        false => vec![("machine".to_owned(), "not described in these results".to_owned())],
+        false => {
+            vec![("machine".to_owned(), "the machine is not described in these results".to_owned())]
+        }
     };
     lines.extend(print.governor.clone().map(|it| ("governor".to_owned(), it)));
     lines.extend(print.host.as_ref().map(|it| {
-        ("host".to_owned(), format!("{it}: a number without a name, the same for the same machine"))
+        ("host".to_owned(), format!("{it}: an anonymous number that identifies the machine"))
     }));
     let cache: Vec<String> =
         print.page_cache.iter().map(|(name, value)| format!("{name} {value}")).collect();
@@ -75,8 +77,8 @@ fn of_place(place: &Place) -> String {
     );
     if let Some(disk) = &place.disk {
         let kind = match disk.is_rotational {
-            Some(true) => Some("says it turns"),
-            Some(false) => Some("says it does not turn"),
+            Some(true) => Some("the disk reports that it rotates"),
+            Some(false) => Some("the disk reports that it does not rotate"),
             None => None,
         };
         parts.push(format!("on {}", disk.name));
@@ -125,7 +127,7 @@ fn alone(results: &Results) -> Markup {
             details class="screen" {
                 summary { "one variant alone" }
                 dl { @for (variant, line) in lines.iter().take(MOST) { dt { (variant.name) } dd { code class="command" { (line) } } } }
-                @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more are shown by " code { "pinstripe lab show" } "." } }
+                @if lines.len() > MOST { p class="quiet" { (lines.len() - MOST) " more results are shown by " code { "pinstripe lab show" } "." } }
             }
         }
     }

@@ -94,16 +94,16 @@ fn of_panel(results: &Results, panel: &Panel) -> Markup {
         (None, Some((compared, winner))) => html! {
             "Keep " (setting(baseline.variant, winner.variant)) ". " b { (winner.label) } " is faster ("
             (compared.verdict.speed.map_or(String::new(), |it| format!("{it:.2}×"))) ") because "
-            (caveat(winner).unwrap_or_default()) ": it is not the same thing."
+            (caveat(winner).unwrap_or_default()) ": this setting has a different meaning."
         },
         _ if is(Finding::CannotTell) => html! {
-            "Nothing is shown: keep what you have. " span class="quiet" { (not_seen(&verdicts)) }
+            "No difference is shown: keep the present setting. " span class="quiet" { (not_seen(&verdicts)) }
         },
         _ if is(Finding::AsGood) => html! {
-            "Keep what you have: what was measured is as good within " (as_good()) @if is(Finding::Slower) { ", or slower" } "."
+            "Keep the present setting: all measured settings are as good within " (as_good()) @if is(Finding::Slower) { ", or slower" } "."
         },
         _ if is(Finding::Slower) => html! {
-            "Keep " (setting(baseline.variant, other.variant)) ": nothing else that was measured is as fast."
+            "Keep " (setting(baseline.variant, other.variant)) ": no other measured setting is as fast."
         },
         _ => html! { "Too few runs that count." },
     }
@@ -143,7 +143,7 @@ fn not_seen(verdicts: &[&Compared]) -> String {
     let intervals = open.filter_map(|it| it.verdict.interval);
     let far = intervals.map(|it| (it.high - 1.0).max(1.0 - it.low)).fold(0.0, f64::max);
     // The decimal that sentences have: without it the figure would be another than theirs.
-    format!("A difference of up to {:.1} % may be there.", far * 100.0)
+    format!("A difference of up to {:.1} % is still possible.", far * 100.0)
 }
 
 /// The settings in which a variant differs from another one; its name if the settings are equal.

@@ -28,10 +28,11 @@ pub(super) fn show(history: &[Series]) -> Markup {
             section class="screen" {
                 h2 { "History" }
                 p class="quiet" {
-                    "Earlier executions of the same case with the same settings in the same place; the last one is this. The "
+                    "Earlier executions of the same case with the same settings in the same place; \
+                     the last one is this execution. The "
                     "line is the median, and the band its 95 % interval; each row is scaled from its lowest to its highest value. "
                     "A bar with a number marks a lasting change (e-divisive, at least three executions on either side)."
-                    @if more > 0 { " " (more) " variants more are shown by " code { "pinstripe lab history" } "." }
+                    @if more > 0 { " " (more) " more variants are shown by " code { "pinstripe lab history" } "." }
                 }
                 div class="runs" { @for series in known.iter().take(MOST) { (row(series)) } }
             }
@@ -104,7 +105,7 @@ fn told(series: &Series, change: &Change) -> Markup {
     html! {
         "since " (when) ": " b { (verdict.speed.map_or("?".to_owned(), |it| format!("{it:.2}×"))) } " of before ("
         (before) " and " (after) " executions" (interval.unwrap_or_default()) "). "
-        @if known.is_empty() { "Nothing else that is known changed with it." }
+        @if known.is_empty() { "No other known change happened at the same time." }
         @else { "Changed with it: " (known.join("; ")) @if more > 0 { " and " (more) " more" } "." }
     }
 }

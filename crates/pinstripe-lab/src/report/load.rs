@@ -155,11 +155,11 @@ fn bought(curve: &Curve, knee: usize) -> String {
         duration(at.most)
     );
     let same = not_told_apart(points, knee);
-    let here =
-        same.map_or(here.clone(), |load| format!("{here}, not told apart from {setting} {load}"));
+    let here = same
+        .map_or(here.clone(), |load| format!("{here}, not distinguishable from {setting} {load}"));
     match most.rate > at.rate {
         true => format!(
-            "{here}; the most is {} {unit} at {setting} {}, p99 {}.",
+            "{here}; the highest throughput is {} {unit} at {setting} {}, p99 {}.",
             number(most.rate),
             most.load,
             duration(most.most)

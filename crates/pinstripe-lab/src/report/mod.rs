@@ -89,7 +89,8 @@ pub fn page_of_files(
                 a class="skip" href="#results" { "To the results" }
                 (content)
                 footer class="quiet" {
-                    span class="paper" { "The screen shows all of this page, paper what two sheets have room for. " }
+                    span class="paper" { "The screen shows all of this page; the printed page \
+                                          shows what fits on two sheets. " }
                     @if let Some(left_out) = detail.left_out() { (left_out) " " }
                     (was_thinned.text())
                 }
@@ -106,11 +107,11 @@ impl ResultDetail {
         match self {
             ResultDetail::All => None,
             ResultDetail::NoFigures => {
-                Some("There is more to show than a small page has room for: figures were left out.")
+                Some("The results have more than a small page can show: figures were left out.")
             }
             ResultDetail::Across => Some(
-                "There is more to show than a small page has room for: each result by itself was left out. Make \
-                 a page of fewer.",
+                "The results have more than a small page can show: the sections of the individual \
+                 results were left out. Make a page of fewer results.",
             ),
         }
     }
@@ -187,7 +188,7 @@ fn byline(all: &[Results], files: &[String]) -> Markup {
                     }
                 }
             }
-            @if many.len() > MOST { p class="quiet" { (many.len() - MOST) " more are shown below." } }
+            @if many.len() > MOST { p class="quiet" { (many.len() - MOST) " more results are shown below." } }
         },
     }
 }

@@ -183,14 +183,17 @@ impl<'a> Member<'a> {
 
 /// Notes that make a figure misleading, with the reason.
 const SEEMS: [(Note, &str); 3] = [
-    (Note::AcceptedNotDurable, "nothing waited until its bytes were on the disk"),
-    (Note::PageCache, "it read from the page cache, not from the disk"),
-    (Note::BesideOthers, "others disturbed it, and it counts because that was asked for"),
+    (Note::AcceptedNotDurable, "no request waited until its bytes were on the disk"),
+    (Note::PageCache, "the run read from the page cache, not from the disk"),
+    (
+        Note::BesideOthers,
+        "other programs disturbed the run, which counts because this was requested",
+    ),
 ];
 
 /// The note and the reason for a figure of another program, if another variant was measured by the
 /// lab.
-const OTHER: (Note, &str) = (Note::OtherProgram, "it was measured by another program");
+const OTHER: (Note, &str) = (Note::OtherProgram, "the result was measured by another program");
 
 /// Why a variant's figure is misleading.
 pub(super) fn seems(variant: &Variant) -> Option<&'static str> {

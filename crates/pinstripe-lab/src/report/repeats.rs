@@ -28,10 +28,11 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
             section class="detail dots" {
                 h2 { "Every run" }
                 p class="quiet" {
-                    "In the order in which they were made. The line is the median of the variant, the band "
+                    "The runs are in the order in which they were made. The line is the median of \
+                     the variant, the band "
                     (format!("{:.0} %", far * 100.0)) " either way; a row that leans is a drift. "
-                    "Crosses were disturbed and do not count."
-                    @if more > 0 { " " (more) " variants more are in the table only." }
+                    "Runs shown as crosses were disturbed and do not count."
+                    @if more > 0 { " " (more) " more variants are only in the table." }
                 }
                 div class="runs" {
                     @for (panel, member) in shown { (row(panel, member, &place, far)) }

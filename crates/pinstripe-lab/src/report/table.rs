@@ -55,7 +55,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
 /// The headings of all columns except the first, with their meanings.
 const COLUMNS: [(&str, &str); 12] = [
     ("median", "the median of runs that count"),
-    ("", "the median as a bar from zero, its interval as a whisker"),
+    ("", "the median as a bar from zero, with its interval as a whisker"),
     (
         "interval",
         "95 % interval of the median; with fewer than six runs, the smallest to the largest",

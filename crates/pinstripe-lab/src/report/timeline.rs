@@ -40,7 +40,7 @@ pub(super) fn show(panels: &[Panel]) -> Markup {
                     "The run with the longest stalls of each variant: at the top, bytes per second; below, the bytes in "
                     "memory that were not yet written; at the bottom, the share of the time in which any program "
                     "waited for a disk."
-                    @if all.len() > FEW { " Only the worst are shown." }
+                    @if all.len() > FEW { " Only the worst runs are shown." }
                 }
                 div class="figures" {
                     @for (panel, member, run) in all.iter().take(MOST) { (figure(panel, member, run)) }
@@ -130,7 +130,7 @@ fn dirty(samples: &[Sample], seconds: &Scale) -> Markup {
     let goes = |it: &Sample| mb(it.writeback_bytes);
     let most = samples.iter().flat_map(|it| [waits(it), goes(it)]).flatten().fold(0.0, f64::max);
     let (frame, scale) =
-        lane("to be written: dirty (area), in progress (line), MB", most, 2, DIRTY);
+        lane("bytes to be written: dirty (area), being written (line), MB", most, 2, DIRTY);
     html! {
         (frame)
         path class="dirty" d=(steps(samples, seconds, &scale, Some(scale.at(0.0)), waits)) {}

@@ -108,9 +108,9 @@ fn of_nothing(results: &Results) -> Sentence {
     let all: usize = results.variants.iter().map(|it| it.runs.len()).sum();
     let most = disturbances(results).into_iter().max_by_key(|(_, count)| *count);
     let text = html! {
-        b { "Nothing can be said" } ": "
+        b { "No verdict is possible" } ": "
         @if all == 0 { "nothing was measured" } @else { "none of " (all) " runs counts" }
-        @if let Some((what, count)) = most { "; most often (" (count) " times) because of this: " (what) }
+        @if let Some((what, count)) = most { "; the most frequent reason (" (count) " times) is: " (what) }
         ". Measure again when the machine is quiet."
     };
     Sentence { status: Status::Grey, about: None, text, anchor: None }
@@ -131,23 +131,24 @@ fn basis(results: &Results) -> String {
     let accepted = runs().filter(|run| run.is_valid() && !run.disturbances.is_empty()).count();
     parts.push(match all - valid {
         0 if accepted > 0 => format!(
-            "All {all} runs count, {accepted} of them although others disturbed them, which was accepted."
+            "All {all} runs count; {accepted} of these runs were disturbed by other programs, \
+             which was accepted."
         ),
         0 => format!("All {all} runs count."),
         disturbed if accepted > 0 => format!(
-            "{valid} of {all} runs count, {accepted} of them although others disturbed them, which was \
-             accepted; {disturbed} {} not.",
+            "{valid} of {all} runs count, including {accepted} that other programs disturbed, \
+             which was accepted; {disturbed} {} not.",
             if disturbed == 1 { "does" } else { "do" }
         ),
         disturbed => format!(
-            "{valid} of {all} runs count; {disturbed} {} disturbed by others.",
+            "{valid} of {all} runs count; {disturbed} {} disturbed by other programs.",
             if disturbed == 1 { "was" } else { "were" }
         ),
     });
     // Rounds cancel it out; a figure by itself does not.
     parts.extend(mood_text(results).map(|it| format!("But {it}.")));
     if !results.is_complete {
-        parts.push("Interrupted: this is what was measured until then.".to_owned());
+        parts.push("The measurement was interrupted: these are the results until then.".to_owned());
     }
     parts.join(" ")
 }
@@ -164,7 +165,7 @@ fn of_one(member: &Member) -> Sentence {
         (None, _) => (Status::Grey, html! { "no run that counts." }),
         (Some(value), None) => (
             Status::Grey,
-            html! { b { (number(value)) " " (unit) } " in one run: no more can be said" },
+            html! { b { (number(value)) " " (unit) } " in one run: a single run gives no verdict" },
         ),
         (Some(value), Some(interval)) => {
             let is_narrow = interval.is_full() && interval.half_width(value) <= NARROW;
@@ -236,10 +237,10 @@ fn of_panel(results: &Results, panel: &Panel) -> (Status, Markup) {
         status = if open.is_empty() { Status::Grey } else { Status::Amber };
     } else if has_noise {
         status = Status::Amber;
-        parts.push(html! { "some rounds had the same disturbances for both" });
+        parts.push(html! { "in some rounds, both variants had the same disturbances" });
     } else if is_accepted {
         status = Status::Amber;
-        parts.push(html! { "during other load, which was accepted" });
+        parts.push(html! { "other load ran at the same time, which was accepted" });
     }
     parts.extend(listed("too few runs that count: ", few, name));
     (
@@ -265,7 +266,7 @@ fn first_parts(panel: &Panel, found: &PanelComparisons) -> (Status, Vec<Markup>)
     } else if let Some(nearest) = found.slower.first() {
         let is_all = found.good.is_empty() && found.open.is_empty() && found.few.is_empty();
         parts.push(html! {
-            @if is_all { "nothing is faster than " b { (baseline.label) } ": " }
+            @if is_all { "no other variant is faster than " b { (baseline.label) } ": " }
             b { (name(nearest)) } " is " b { (times(nearest)) } " of " b { (baseline.label) } " " (doubt(nearest))
         });
     }

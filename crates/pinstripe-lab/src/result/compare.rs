@@ -50,7 +50,7 @@ impl Comparison {
             return Ok(());
         }
         let (before, after) = (measured(before), measured(after));
-        let what = format!("A and B have no question in common: A is {before}, B is {after}");
+        let what = format!("A and B measured different things: A is {before}, B is {after}");
         Err(Error::new(Kind::Usage, what)
             .advice("compare results of one case in which variants have the same names"))
     }

@@ -27,9 +27,9 @@ pub fn save(results: &Results, path: &Path) -> Result<()> {
 /// # Errors
 /// Returns errors as the system reports them; an existing file is then unchanged.
 pub fn put(text: &[u8], path: &Path) -> Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| Error::new(Kind::Usage, "is not a name for a file of results").at(path))?;
+    let name = path.file_name().ok_or_else(|| {
+        Error::new(Kind::Usage, "this is not a possible name for a file of results").at(path)
+    })?;
     let mut beside = name.to_owned();
     beside.push(".part");
     let beside = path.with_file_name(beside);
@@ -56,8 +56,11 @@ pub fn load(path: &Path) -> Result<Results> {
     match (all.pop(), all.len()) {
         (Some(only), 0) => Ok(only),
         (_, more) => {
-            let what = format!("contains several results ({}) where one is expected", more + 1);
-            Err(Error::new(Kind::Usage, what).at(path).advice("give the file of one of them"))
+            let what =
+                format!("the file contains several results ({}) where one is expected", more + 1);
+            Err(Error::new(Kind::Usage, what)
+                .at(path)
+                .advice("give a file with only one of these results"))
         }
     }
 }
@@ -83,25 +86,29 @@ pub fn load_all(path: &Path) -> Result<Vec<Results>> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
     let damaged = |error: serde_json::Error| {
         Error::new(Kind::Corrupt, format!("the results cannot be read: {error}"))
-            .advice("the file is cut off or was changed: measure again")
+            .advice("the results file is cut off or was changed: measure again")
     };
     if bytes.trim_ascii_start().first() != Some(&b'{') {
-        let what = if bytes.is_empty() { "is empty" } else { "is not a file of results" };
+        let what = if bytes.is_empty() { "is empty" } else { "this is not a file of results" };
         return Err(Error::new(Kind::Corrupt, what).advice(
-            "results are made by 'pinstripe lab run', pages of them by 'pinstripe lab report'",
+            "'pinstripe lab run' writes files of results, and 'pinstripe lab report' writes pages \
+             that contain results",
         ));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(damaged)?;
     if value["format"] != FORMAT {
         let found = value["format"].as_str().unwrap_or("something else").to_owned();
-        return Err(Error::new(Kind::Corrupt, "is not a file of results")
+        return Err(Error::new(Kind::Corrupt, "this is not a file of results")
             .expected(FORMAT, found)
-            .advice("results of fio are read by 'pinstripe lab import'"));
+            .advice("'pinstripe lab import' reads results of fio"));
     }
     match value["version"].as_u64() {
         Some(version) if version > u64::from(VERSION) => {
-            let error = Error::new(Kind::Unsupported, "results of a newer version of pinstripe");
-            Err(error.expected(VERSION, version).advice("use a newer pinstripe"))
+            let error = Error::new(
+                Kind::Unsupported,
+                "the results were written by a newer version of pinstripe",
+            );
+            Err(error.expected(VERSION, version).advice("use a newer version of pinstripe"))
         }
         Some(1) => {
             let mut results: Results = serde_json::from_slice(bytes).map_err(damaged)?;
@@ -110,6 +117,6 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Results> {
             results.judge();
             Ok(results)
         }
-        _ => Err(Error::new(Kind::Corrupt, "results without a version")),
+        _ => Err(Error::new(Kind::Corrupt, "the results have no version")),
     }
 }

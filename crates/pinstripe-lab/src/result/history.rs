@@ -180,8 +180,9 @@ pub fn entries(results: &Results) -> Vec<Entry> {
 pub fn append(results: &Results, path: &Path) -> Result<()> {
     let mut text = String::new();
     for entry in entries(results) {
-        let line = serde_json::to_string(&entry)
-            .map_err(|error| Error::new(Kind::Io, format!("cannot write history: {error}")))?;
+        let line = serde_json::to_string(&entry).map_err(|error| {
+            Error::new(Kind::Io, format!("cannot encode an entry of the history: {error}"))
+        })?;
         text += &line;
         text.push('\n');
     }
@@ -211,7 +212,9 @@ pub fn read_history(path: &Path) -> Result<Vec<Entry>> {
 
 fn located(error: Error, path: &Path, line: usize) -> Error {
     let what = format!("line {line} of the history {}", error.what());
-    Error::new(error.kind(), what).at(path).advice("remove this line, or move the file away")
+    Error::new(error.kind(), what)
+        .at(path)
+        .advice("remove this line from the history, or move the history file away")
 }
 
 fn entry(line: &str) -> Result<Entry> {
@@ -220,7 +223,7 @@ fn entry(line: &str) -> Result<Entry> {
     let value: serde_json::Value = serde_json::from_str(line).map_err(damaged)?;
     match value["version"].as_u64() {
         Some(version) if version > u64::from(VERSION) => {
-            Err(Error::new(Kind::Unsupported, "is of a newer version of pinstripe"))
+            Err(Error::new(Kind::Unsupported, "was written by a newer version of pinstripe"))
         }
         _ => serde_json::from_value(value).map_err(damaged),
     }

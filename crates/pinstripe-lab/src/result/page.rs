@@ -32,18 +32,18 @@ impl Thinned {
     /// For people.
     pub fn text(self) -> &'static str {
         match self {
-            Thinned::Whole => "This page holds all data of its results.",
+            Thinned::Whole => "This page contains all data of its results.",
             Thinned::Coarse => {
-                "This page holds the data of its results; samples over time and times of requests in coarser \
-                 steps, so that it stays small."
+                "This page contains the data of its results; to keep the page small, samples over \
+                 time and times of requests are in coarser steps."
             }
             Thinned::NoSamples => {
-                "This page holds the data of its results, without samples over time and with times of requests \
-                 in coarser steps, so that it stays small."
+                "This page contains the data of its results; to keep the page small, samples over \
+                 time are left out and times of requests are in coarser steps."
             }
             Thinned::NoLatency => {
-                "This page holds the values of all runs, without samples over time and without times of \
-                 requests, so that it stays small."
+                "This page contains the values of all runs; to keep the page small, samples over \
+                 time and times of requests are left out."
             }
             Thinned::Nothing => {
                 "The results are too large to be embedded in this page: keep the results file."
@@ -121,8 +121,8 @@ fn thin(results: &Results, thinned: Thinned, samples: usize, buckets: u32) -> Re
     }
     let runs = results.variants.iter_mut().flat_map(|it| &mut it.runs);
     runs.for_each(|run| thin_run(run, samples, buckets));
-    let note =
-        "read from a page: samples over time and times of requests were made coarser or left out";
+    let note = "the results were read from a report page: samples over time and times of requests \
+                were made coarser or left out";
     if !results.notes.iter().any(|it| it == note) {
         results.notes.push(note.to_owned());
     }
@@ -161,13 +161,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Results>> {
     let text = String::from_utf8_lossy(bytes);
     let elements = text.split(BEGIN).skip(1).map(|rest| {
         let inner = rest.split_once(END).map(|(inner, _)| inner);
-        let inner = inner.ok_or_else(|| Error::new(Kind::Corrupt, "the page is cut off"))?;
+        let inner = inner.ok_or_else(|| Error::new(Kind::Corrupt, "the report page is cut off"))?;
         file::parse(inner.as_bytes())
     });
     let all = elements.collect::<Result<Vec<Results>>>()?;
     match all.is_empty() {
-        true => Err(Error::new(Kind::Corrupt, "is not a page with results")
-            .advice("a page of 'pinstripe lab report' holds them, unless it is cut off or says that they were too large")),
+        true => Err(Error::new(Kind::Corrupt, "this is not a page with results").advice(
+            "a page of 'pinstripe lab report' contains its results, unless the page is cut off or \
+             says that the results were too large",
+        )),
         false => Ok(all),
     }
 }

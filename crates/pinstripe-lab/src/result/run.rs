@@ -115,7 +115,7 @@ impl Note {
         match self {
             Note::PageCache => "page cache",
             Note::AcceptedNotDurable => "accepted, not durable",
-            Note::NotDirect => "not direct: refused there",
+            Note::NotDirect => "not direct: direct I/O was refused there",
             Note::Wrapped => "wrapped around",
             Note::OtherProgram => "by another program",
             Note::BesideOthers => "during other load",

@@ -94,13 +94,13 @@ fn refuse(word: &str, is_mount_option: bool) -> Result<()> {
     let key = word.split('=').next().unwrap_or_default();
     let refused = |what: &str| {
         Err(Error::new(Kind::Usage, format!("'{word}' {what}"))
-            .advice("options of one device, as in 'ext4 -O ^has_journal mount=noatime'"))
+            .advice("use only options of one device, as in 'ext4 -O ^has_journal mount=noatime'"))
     };
     if let Some(part) = ELSEWHERE.iter().find(|part| word.contains(**part)) {
-        return refused(&format!("could name another device ('{part}')"));
+        return refused(&format!("this option could name another device ('{part}')"));
     }
     match is_mount_option && NOT_OURS.contains(&key) {
-        true => refused("is a mount option that this case does not support"),
+        true => refused("this is a mount option that the case 'fs' does not support"),
         false => Ok(()),
     }
 }

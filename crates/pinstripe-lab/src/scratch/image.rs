@@ -76,7 +76,8 @@ impl Image {
     /// # Errors
     /// Returns errors as the system reports them.
     pub fn settle(&self) -> Result<()> {
-        settle(&self.file).map_err(|error| Error::io("cannot be made durable", &self.path, error))
+        settle(&self.file)
+            .map_err(|error| Error::io("the image cannot be made durable", &self.path, error))
     }
 }
 
@@ -193,7 +194,7 @@ fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
         let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         if number < 0 {
             let error = io::Error::last_os_error();
-            return Err(failed("has no free loop device", Path::new(CONTROL), error));
+            return Err(failed("this machine has no free loop device", Path::new(CONTROL), error));
         }
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let device = open(&path)?;
@@ -223,8 +224,12 @@ fn attach(control: &File, file: &File) -> Result<(File, PathBuf)> {
             }
             (_, error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             (_, error) => {
-                return Err(Error::io("cannot be put on an image", &path, error)
-                    .advice("Linux 5.8 or newer is needed"));
+                return Err(Error::io(
+                    "a loop device cannot be attached to the image",
+                    &path,
+                    error,
+                )
+                .advice("Linux 5.8 or newer is needed"));
             }
         }
     }

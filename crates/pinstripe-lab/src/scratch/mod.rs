@@ -28,8 +28,8 @@ pub use image::Image;
 pub use mount::{Mounted, may_mount};
 
 /// The advice for a user without the necessary rights.
-const AS_ROOT: &str = "run it as root, or measure a file system that is mounted already: \
-                       'pinstripe lab run fileio --dir DIR'";
+const AS_ROOT: &str = "run the case as root, or measure a mounted file system with 'pinstripe lab \
+                       run fileio --dir DIR'";
 
 /// The device that is formatted and mounted.
 #[derive(Debug)]
@@ -110,16 +110,17 @@ impl Scratch {
     pub fn about(&self) -> String {
         let path = self.path().display();
         let way = match self {
-            Scratch::Device(..) => return format!("on {path}, as a whole"),
+            Scratch::Device(..) => return format!("on the complete device {path}"),
             Scratch::Image(image) if image.is_direct() => {
-                "past the page cache of the file system it is on"
+                "bypassing the page cache of the underlying file system"
             }
             Scratch::Image(_) => {
-                "through the page cache of the file system it is on, which takes nothing past it"
+                "through the page cache of the underlying file system, which does not support \
+                 direct I/O"
             }
         };
         let bytes = self.bytes().map_or("a size unknown".to_owned(), format_size);
-        format!("on an image of {bytes}, all of it written before, by {path}, {way}")
+        format!("on an image of {bytes} that was completely written before, by {path}, {way}")
     }
 
     /// The command that creates a candidate on the device, without the name of the device.
@@ -220,9 +221,8 @@ impl Scratch {
         let number = |file: &File| file.metadata().map(|it| it.rdev()).map_err(failed);
         match number(&file)? == number(self.file())? {
             true => Ok(file),
-            false => {
-                Err(Error::new(Kind::Changed, "was replaced by another device").at(self.path()))
-            }
+            false => Err(Error::new(Kind::Changed, "this device was replaced by another one")
+                .at(self.path())),
         }
     }
 
@@ -233,7 +233,7 @@ impl Scratch {
             match act() {
                 Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
                 Err(_) if began.elapsed() >= PATIENCE => {
-                    let error = Error::new(Kind::Busy, "another process now uses it");
+                    let error = Error::new(Kind::Busy, "another process now uses this device");
                     return Err(error.at(self.path()));
                 }
                 Err(_) => std::thread::sleep(PERIOD),
@@ -244,7 +244,9 @@ impl Scratch {
 
     /// Writes back and drops the pages of the device in the page cache.
     fn settle(&self) -> Result<()> {
-        let failed = |error| Error::io("cannot be made durable", self.path(), error);
+        let failed = |error| {
+            Error::io("the writes to this device cannot be made durable", self.path(), error)
+        };
         image::settle(self.file()).map_err(failed)?;
         match self {
             Scratch::Image(image) => image.settle(),

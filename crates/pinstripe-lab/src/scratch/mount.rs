@@ -140,8 +140,10 @@ fn failed(
 ) -> Error {
     let refused = |kind: Kind, what: String| Error::new(kind, what).at(device);
     match (errno, context) {
-        (Errno::NOSYS, _) => refused(Kind::Unsupported, "this kernel cannot mount it apart".into())
-            .advice("Linux 5.8 or newer is needed"),
+        (Errno::NOSYS, _) => {
+            refused(Kind::Unsupported, "this kernel cannot create a detached mount".into())
+                .advice("Linux 5.8 or newer is needed")
+        }
         (Errno::NODEV, None) => {
             refused(Kind::Unsupported, format!("this kernel cannot mount {kind}"))
                 .advice(format!("load its module with 'modprobe {kind}', if there is one"))
@@ -157,8 +159,8 @@ fn failed(
                 (true, false) => format!(": the option '{option}'"),
                 (true, true) => String::new(),
             };
-            Error::io(format!("cannot mount it as {kind}{said}"), device, errno)
-                .advice("the end of 'dmesg' may say more")
+            Error::io(format!("cannot mount the device as {kind}{said}"), device, errno)
+                .advice("the last lines of 'dmesg' may tell the reason")
         }
     }
 }

@@ -32,9 +32,9 @@ fn of_hosts(results: &Results) -> Table {
         ("round trip", Align::Right),
         ("state", Align::Left),
     ];
-    let note = "'clock' is how far the host's time of day is ahead of that of the machine that started all, give \
-                or take 'doubt', which is half of the shortest round trip of several. Runs are started by clocks \
-                that are never set back.";
+    let note = "'clock' is how far the host's time of day is ahead of that of the coordinator, \
+                with an error of at most 'doubt', which is half of the shortest of several round \
+                trips. Runs are started by monotonic clocks.";
     let mut table = Table::new("hosts", note, &columns);
     for host in &results.hosts {
         let clock = |of: fn(&ClockDifference) -> String| {
@@ -65,8 +65,9 @@ fn by_host(results: &Results) -> Table {
         ("max", Align::Right),
         ("runs", Align::Right),
     ];
-    let note = "Results of each host, measured while the others ran: medians of the runs that count there. The \
-                table above is for all hosts: the sum of their rates, and the worst host for all other values.";
+    let note = "Results of each host, measured while the other hosts ran: medians of the runs that \
+                count on that host. The table above is for all hosts: it has the sum of the rates, \
+                and for all other values that of the worst host.";
     let mut table = Table::new("by host", note, &columns);
     let each: Vec<(&Host, Results)> = results
         .hosts
@@ -111,9 +112,10 @@ fn row(variant: &Variant, host: &Host, own: &Variant) -> [Cell; 10] {
 pub fn clock_line(host: &Host) -> String {
     let Host { address, name, .. } = host;
     match &host.clock {
-        None => format!("{address} ({name}): its clock was not compared"),
+        None => format!("{address} ({name}): the clock of this host was not compared"),
         Some(it) => format!(
-            "{address} ({name}): its clock is {} off ours, within {} (round trip {}, {} exchanges)",
+            "{address} ({name}): the clock of this host is {} off the coordinator's, within {} \
+             (round trip {}, {} exchanges)",
             signed(it.offset_s),
             duration(seconds(it.doubt_s)),
             duration(seconds(it.round_trip_s)),
@@ -127,7 +129,8 @@ pub fn clock_line(host: &Host) -> String {
 pub(super) fn host_lines(results: &Results) -> Vec<String> {
     let lost = results.lost_hosts().map(|(host, why)| {
         format!(
-            "{} was lost: {why}; its part of the run is missing, and no run was begun afterwards",
+            "the host {} was lost: {why}; its part of the run is missing, and no further run was \
+             started",
             host.address
         )
     });
@@ -149,11 +152,12 @@ fn tail_line(variant: &Variant, hosts: usize) -> Option<String> {
         return None;
     }
     let until = median(Part::UNTIL_LAST);
-    let until =
-        until.map(|it| format!("; over the total time they transferred {} MB/s", figure(it)));
+    let until = until.map(|it| {
+        format!("; over the total time, all hosts together transferred {} MB/s", figure(it))
+    });
     Some(format!(
-        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: a sum of rates is true while \
-         all are running{}",
+        "{}: the first host was done after {first:.2} s, the last after {last:.2} s: the sum of \
+         rates is correct only while all hosts run{}",
         variant.name,
         until.unwrap_or_default()
     ))

@@ -155,7 +155,8 @@ pub(crate) fn mood_text(results: &Results) -> Option<String> {
     let (low, high) = results.disk_mood()?;
     let by = (high / low - 1.0) * 100.0;
     Some(format!(
-        "the disk changed by {by:.0} % while it was measured: from round to round a short read took {low:.0} to {high:.0} us"
+        "the speed of the disk changed by {by:.0} % during the measurement: from round to round, a \
+         short read took {low:.0} to {high:.0} us"
     ))
 }
 
@@ -167,7 +168,8 @@ pub(crate) fn hump_text(variant: &Variant) -> Option<String> {
     let (low, high) = (figure(found.low), figure(found.high));
     let unit = &variant.metric.unit;
     Some(format!(
-        "runs have two humps: about {low} {unit} ({below} runs) and {high} {unit} ({above} runs), which no median shows"
+        "the runs form two groups, which a median does not show: about {low} {unit} ({below} runs) \
+         and {high} {unit} ({above} runs)"
     ))
 }
 
@@ -181,8 +183,8 @@ pub(crate) fn verdict_lines(results: &Results) -> Vec<String> {
         many => {
             let all = results.verdicts.len();
             let line = format!(
-                "too few runs that count for {many} of {all} comparisons: more with --runs or --time, \
-                 or on a machine with less to do"
+                "too few runs count for {many} of {all} comparisons: use a larger --runs or \
+                 --time, or measure on a less busy machine"
             );
             lines.chain([line]).collect()
         }
@@ -216,7 +218,7 @@ pub fn sentence(compared: &Compared) -> String {
         Finding::Estimate => {
             let by = verdict.speed.map_or("?".to_owned(), percent);
             format!(
-                "{candidate} against {baseline}: {by} %, as an estimate {basis}; {}",
+                "{candidate} compared with {baseline}: {by} %, as an estimate {basis}; {}",
                 why_estimate(verdict)
             )
         }
@@ -258,7 +260,7 @@ pub(crate) fn basis_text(verdict: &Verdict) -> String {
         Basis::Runs => format!("{these} and {those} runs"),
         Basis::Rounds => format!("{these} rounds"),
         Basis::DisturbedRounds => {
-            format!("{these} rounds, some with the same disturbances for both")
+            format!("{these} rounds, some with the same disturbances for both variants")
         }
         Basis::Executions => format!("{these} and {those} executions"),
     }
@@ -295,7 +297,7 @@ pub fn change_lines(change: &Change) -> Vec<String> {
     let mut lines =
         vec![format!("{speed} times as fast as before ({interval}{before} and {after} times)")];
     match change.differences.is_empty() {
-        true => lines.push("no other known change at the same time".to_owned()),
+        true => lines.push("no other known change happened at the same time".to_owned()),
         false => lines.extend(change.differences.iter().cloned()),
     }
     lines
@@ -325,8 +327,8 @@ pub(crate) fn disturbance_lines(results: &Results) -> Vec<String> {
     let valid = runs().filter(|run| !run.disturbances.is_empty() && run.is_valid()).count();
     let what = match valid {
         0 => "do not count".to_owned(),
-        valid if valid == disturbed => "count anyway, as requested".to_owned(),
-        valid => format!("{valid} of them count anyway, as requested"),
+        valid if valid == disturbed => "count nevertheless, as requested".to_owned(),
+        valid => format!("{valid} of the disturbed runs count nevertheless, as requested"),
     };
     let mut lines =
         vec![format!("{disturbed} of {} runs were disturbed and {what}:", runs().count())];

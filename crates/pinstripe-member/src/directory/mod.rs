@@ -91,8 +91,9 @@ impl DirectoryMember {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => {
-                return Err(Error::io("cannot create the member's directory", path, error)
-                    .advice("create its parent directory first; is the disk mounted?"));
+                return Err(Error::io("cannot create the member's directory", path, error).advice(
+                    "create the parent directory of the member first; is the disk mounted?",
+                ));
             }
         }
         let member = Self::open_with(path, steps.clone())?;
@@ -150,10 +151,10 @@ impl DirectoryMember {
             .map_err(|error| Error::io("cannot list the directory", place, error))?;
         let Some(strange) = strange else { return Ok(()) };
         let advice = if strange == ExtentName::Label.path() {
-            "it is a member of a store, or was one: name another directory, or empty this one if \
-             nothing in it is needed"
+            "this directory is or was a member of a store: name another directory, or empty this \
+             one if nothing in it is needed"
         } else {
-            "name an empty directory, or a new one below this"
+            "name an empty directory, or a new directory below this one"
         };
         Err(Error::new(Kind::Refused, "the directory is not empty")
             .at(place)
@@ -236,7 +237,7 @@ impl DirectoryMember {
         let found = file.metadata().map_or_else(|_| "less".to_owned(), |it| it.len().to_string());
         let end = u128::from(offset) + wanted as u128;
         Error::corrupt("the extent is too short", self.tree.path().join(name.path()))
-            .expected(format!("{end} bytes or more"), found)
+            .expected(format!("an extent of {end} bytes or more"), found)
     }
 
     fn put_once(&self, name: ExtentName, bytes: &[u8]) -> Result<()> {

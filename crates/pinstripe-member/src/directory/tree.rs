@@ -124,7 +124,7 @@ impl Tree {
             made = Some(act()?);
             Ok(())
         })?;
-        made.ok_or_else(|| io::Error::other("a step that gives a value was left out"))
+        made.ok_or_else(|| io::Error::other("a fault skipped a step whose result is needed"))
     }
 
     fn mark_durable(&self, shelf: Shelf) {

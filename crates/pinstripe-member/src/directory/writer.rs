@@ -79,12 +79,12 @@ impl DirectoryWriter {
         let error = Error::io(what, self.target(), error);
         match error.kind() {
             Kind::NoSpace => error.advice(
-                "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a \
-                 full disk, or replace it with a larger disk: pinstripe member replace N --to DIR",
+                "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full \
+                 disk, or move the member to a larger disk with 'pinstripe member replace N --to \
+                 DIR'",
             ),
             Kind::Io => error.advice(
-                "see the system log (dmesg) for this disk; everything finished before is \
-                 unaffected",
+                "see the system log (dmesg) for this disk; extents finished earlier are unaffected",
             ),
             _ => error,
         }
@@ -113,12 +113,14 @@ impl DirectoryWriter {
 
     fn make_durable(&self) -> Result<()> {
         self.tree.sync_file(&self.temp).map_err(|error| {
-            self.failed("cannot make the written bytes durable; they must be written again", error)
+            self.failed(
+                "cannot make the written bytes durable; the bytes must be written again",
+                error,
+            )
         })?;
-        let found =
-            self.temp.file.metadata().map_err(|error| {
-                self.failed("cannot verify the length of what was written", error)
-            })?;
+        let found = self.temp.file.metadata().map_err(|error| {
+            self.failed("cannot verify the length of the written extent", error)
+        })?;
         if found.len() != self.len {
             return Err(Error::corrupt("the written extent has the wrong length", self.target())
                 .expected(self.len, found.len()));

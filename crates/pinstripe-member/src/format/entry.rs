@@ -279,11 +279,13 @@ pub fn decode_page(bytes: &[u8]) -> Result<Vec<Entry>> {
         let shared = reader.varint()? as usize;
         let rest = reader.bytes()?;
         if shared > last_path.len() {
-            return Err(reader.corrupt("a path shares a longer prefix than its neighbour has"));
+            return Err(reader.corrupt(
+                "the prefix that a path shares with its neighbour is longer than the neighbour",
+            ));
         }
         let path = [&last_path[..shared], rest].concat();
         if !entries.is_empty() && compare_paths(last_path, &path) != Ordering::Less {
-            return Err(reader.corrupt("paths out of order"));
+            return Err(reader.corrupt("the paths are out of order"));
         }
         entries.push(read_entry(&mut reader, path)?);
     }
@@ -343,7 +345,7 @@ fn check_content(reader: &Reader<'_>, entry: &Entry) -> Result<()> {
     };
     if content_bytes != data_bytes {
         return Err(reader
-            .corrupt("a file's chunks do not add up to its data")
+            .corrupt("the lengths of a file's chunks do not add up to the length of its data")
             .expected(data_bytes, content_bytes));
     }
     Ok(())
@@ -358,10 +360,10 @@ fn read_extents(reader: &mut Reader<'_>, size: u64) -> Result<Vec<Range<u64>>> {
         let start = end.checked_add(gap);
         let next = start.and_then(|start| start.checked_add(length)).filter(|&next| next <= size);
         let (Some(start), Some(next)) = (start, next) else {
-            return Err(reader.corrupt("an extent lies outside its file"));
+            return Err(reader.corrupt("a file extent is outside its file"));
         };
         if length == 0 || (gap == 0 && index > 0) {
-            return Err(reader.corrupt("extents that are empty or adjacent"));
+            return Err(reader.corrupt("the file has extents that are empty or adjacent"));
         }
         extents.push(start..next);
         end = next;
@@ -380,14 +382,14 @@ fn read_time(reader: &mut Reader<'_>) -> Result<Time> {
     let seconds = reader.signed_varint()?;
     let nanos = small(reader)?;
     if nanos >= 1_000_000_000 {
-        return Err(reader.corrupt("more nanoseconds than a second has"));
+        return Err(reader.corrupt("a time has more nanoseconds than a second"));
     }
     Ok(Time { seconds, nanos })
 }
 
 fn small(reader: &mut Reader<'_>) -> Result<u32> {
     let value = reader.varint()?;
-    u32::try_from(value).map_err(|_| reader.corrupt("a number exceeds 32 bits"))
+    u32::try_from(value).map_err(|_| reader.corrupt("a number in the entry exceeds 32 bits"))
 }
 
 const KINDS: [(FileKind, u8); 7] = [

@@ -218,7 +218,9 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
     }
     let kind = reader.u8()?;
     if kind != object as u8 || reader.u8()? != 0 {
-        return Err(reader.corrupt("another kind of object").expected(object as u8, kind));
+        return Err(reader
+            .corrupt("this is an object of another kind")
+            .expected(object as u8, kind));
     }
     let version = reader.u16()?;
     let features = reader.u32()?;
@@ -248,11 +250,14 @@ pub(crate) fn open_version(object: Object, bytes: &[u8]) -> Result<(u16, &[u8])>
 /// Returns the error for an object that a newer version wrote.
 pub fn newer(what: &str, version: u16, known: u16, features: u32) -> Error {
     let problem = if features == 0 {
-        format!("the {what} has version {version}, this program reads up to {known}")
+        format!(
+            "the {what} has version {version}, but this program reads only versions up to {known}"
+        )
     } else {
         format!("the {what} needs features {features:#x} that this program does not have")
     };
-    Error::new(Kind::Unsupported, problem).advice("use a newer pinstripe; nothing was changed")
+    Error::new(Kind::Unsupported, problem)
+        .advice("use a newer version of pinstripe; nothing was changed")
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl Mark {
             generation: reader.u32()?,
         };
         if mark.generation == 0 {
-            return Err(reader.corrupt("a mark of generation 0"));
+            return Err(reader.corrupt("the mark has the impossible generation 0"));
         }
         reader.finish()?;
         Ok(mark)

@@ -59,7 +59,8 @@ impl Heartbeat {
         };
         if !(1..=EVERY_SECONDS_MAX).contains(&heartbeat.every_seconds) {
             return Err(reader.corrupt(format!(
-                "an interval of {} seconds; 1 to {EVERY_SECONDS_MAX} are possible",
+                "the heartbeat interval is {} seconds; 1 to {EVERY_SECONDS_MAX} seconds are \
+                 possible",
                 heartbeat.every_seconds
             )));
         }

@@ -108,15 +108,17 @@ pub fn bind(set: SetId, number: u32, body: &[u8]) -> Vec<u8> {
 pub fn unbind(set: SetId, number: u32, bound: &[u8]) -> Result<&[u8]> {
     let mut reader = Reader::new(bound, "part of an index run");
     if reader.u8()? != b'b' {
-        return Err(reader.corrupt("a part that does not name its index run"));
+        return Err(reader.corrupt("this part does not name its index run"));
     }
     let found = SetId(reader.array()?);
     if found != set {
-        return Err(reader.corrupt("a part of another run").expected(set, found));
+        return Err(reader.corrupt("this is a part of another index run").expected(set, found));
     }
     let found = reader.u32()?;
     if found != number {
-        return Err(reader.corrupt("another part of its kind").expected(number, found));
+        return Err(reader
+            .corrupt("this is a different part of the same kind")
+            .expected(number, found));
     }
     Ok(reader.rest())
 }
@@ -154,7 +156,7 @@ impl Page {
     pub fn decode(body: &[u8], number: u32, packs: u32) -> Result<Self> {
         let mut reader = Reader::new(body, "page of an index run");
         if reader.u8()? != b'p' {
-            return Err(reader.corrupt("another part where a page should be"));
+            return Err(reader.corrupt("another part is stored instead of a page"));
         }
         let found = reader.u32()?;
         if found != number {
@@ -162,7 +164,7 @@ impl Page {
         }
         let rows = reader.take(reader.remaining())?;
         if rows.len() % ROW_BYTES != 0 || rows.is_empty() || rows.len() > PAGE_ROWS * ROW_BYTES {
-            return Err(reader.corrupt("rows of a wrong length"));
+            return Err(reader.corrupt("the rows have a wrong length"));
         }
         let page = Page { rows: rows.into() };
         let mut last = ChunkId([0; 32]);
@@ -174,7 +176,7 @@ impl Page {
                 || row.offset.checked_add(row.bytes).is_none()
                 || end.is_none_or(|end| end > RECORD_MAX_RAW_BYTES)
             {
-                return Err(reader.corrupt(format!("an impossible row for chunk {}", row.id)));
+                return Err(reader.corrupt(format!("the row for chunk {} is impossible", row.id)));
             }
             last = row.id;
         }
@@ -255,14 +257,14 @@ impl Fences {
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8])> {
         let mut reader = Reader::new(body, "segment of an index run");
         if reader.u8()? != b's' {
-            return Err(reader.corrupt("another part where a segment's fences should be"));
+            return Err(reader.corrupt("another part is stored instead of a segment's fence keys"));
         }
         let rows = reader.u32()?;
         let (seed, segment_log2, filter_segments) = (reader.u64()?, reader.u8()?, reader.u32()?);
         let pages = reader.u32()? as usize;
         let most = (pages.saturating_sub(1)) * PAGE_ROWS + 1..=pages * PAGE_ROWS;
         if pages == 0 || pages > SEGMENT_PAGES || !most.contains(&(rows as usize)) {
-            return Err(reader.corrupt("impossible numbers of pages and rows"));
+            return Err(reader.corrupt("the numbers of pages and rows are impossible"));
         }
         let mut fences = Vec::with_capacity(pages);
         for _ in 0..pages {
@@ -313,11 +315,11 @@ pub fn encode_packs(packs: &[RunPack]) -> Vec<u8> {
 pub fn decode_packs(body: &[u8]) -> Result<Vec<RunPack>> {
     let mut reader = Reader::new(body, "packs of an index run");
     if reader.u8()? != b'k' {
-        return Err(reader.corrupt("another part where a table of packs should be"));
+        return Err(reader.corrupt("another part is stored instead of a table of packs"));
     }
     let count = reader.u32()? as usize;
     if count == 0 || count > TABLE_PACKS || reader.remaining() != count * PACK_ROW_BYTES {
-        return Err(reader.corrupt("a table of a wrong length"));
+        return Err(reader.corrupt("the table has a wrong length"));
     }
     let mut packs = Vec::with_capacity(count);
     for _ in 0..count {

@@ -72,7 +72,11 @@ impl KdfCosts {
         if sound {
             return Ok(self);
         }
-        Err(Error::new(Kind::Usage, "these password costs are out of range").expected(
+        Err(Error::new(
+            Kind::Usage,
+            "the costs of deriving the key from the password are out of range",
+        )
+        .expected(
             "64K to 4G of memory, 1 to 100 passes, 1 to 64 lanes",
             format!("{} KiB, {}, {}", self.memory_kib, self.passes, self.lanes),
         ))
@@ -155,7 +159,9 @@ impl KeyRing {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "key ring");
         if version == 1 {
-            return Err(reader.corrupt("unencrypted keys instead of a sealed key ring"));
+            return Err(
+                reader.corrupt("the object has unencrypted keys instead of a sealed key ring")
+            );
         }
         let store = StoreId(reader.array()?);
         let generation = reader.u32()?;
@@ -251,7 +257,7 @@ impl KeySlot {
         let way = match (way, [costs.memory_kib, costs.passes, costs.lanes]) {
             (1, _) if costs.validate().is_ok() => SlotWay::Password(costs),
             (2, [0, 0, 0]) => SlotWay::KeyFile,
-            _ => return Err(reader.corrupt("an unknown method to open it")),
+            _ => return Err(reader.corrupt("the key slot has an unknown method of opening")),
         };
         let salt = reader.array()?;
         let label = text(&mut reader)?;
@@ -279,7 +285,7 @@ impl KeySlot {
 fn seal(reader: &mut Reader<'_>) -> Result<Encryption> {
     let byte = reader.u8()?;
     match Encryption::from_byte(byte) {
-        Some(Encryption::None) => Err(reader.corrupt("a seal without a cipher")),
+        Some(Encryption::None) => Err(reader.corrupt("the object has a seal without a cipher")),
         Some(seal) => Ok(seal),
         None => Err(envelope::newer("seal of the keys", byte.into(), 2, 0)),
     }

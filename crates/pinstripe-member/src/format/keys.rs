@@ -106,7 +106,9 @@ impl Keys {
         let (version, body) = envelope::open_version(Object::Keys, bytes)?;
         let mut reader = Reader::new(body, "keys object");
         if version != 1 {
-            return Err(reader.corrupt("a sealed key ring instead of unencrypted keys"));
+            return Err(
+                reader.corrupt("the object has a sealed key ring instead of unencrypted keys")
+            );
         }
         let keys = Keys {
             store: StoreId(reader.array()?),
@@ -162,7 +164,7 @@ impl Keys {
         let gear = GearKey::Table(key(&mut reader)?);
         let count = reader.count(32)?;
         if count == 0 || count > GENERATIONS_MAX {
-            return Err(reader.corrupt("an impossible number of seal keys"));
+            return Err(reader.corrupt("the number of seal keys is impossible"));
         }
         let seals = (0..count).map(|_| key(&mut reader)).collect::<Result<_>>()?;
         reader.finish()?;

@@ -189,7 +189,7 @@ impl MemberTable {
         }
         let ascends = rows.windows(2).all(|pair| pair[0].number < pair[1].number);
         if !ascends || rows.last().is_none_or(|last| last.number >= next) {
-            return Err(reader.corrupt("impossible numbers of members"));
+            return Err(reader.corrupt("the numbers of members in the label are impossible"));
         }
         Ok(MemberTable { generation, next, rows })
     }
@@ -198,7 +198,7 @@ impl MemberTable {
     fn decode_places(reader: &mut Reader<'_>, members: usize) -> Result<Self> {
         let count = reader.count(1)?;
         if count != members {
-            return Err(reader.corrupt("impossible number of members"));
+            return Err(reader.corrupt("the number of members in the label is impossible"));
         }
         let row = |number| {
             let place = reader.bytes()?.to_vec();
@@ -308,14 +308,18 @@ impl Label {
         };
         // Each label has one form.
         if version > 3 && (format == Format::V1 || !table.has_facts()) {
-            return Err(reader.corrupt("a label of a version with facts has no facts"));
+            return Err(
+                reader.corrupt("the label has no facts, although its version requires them")
+            );
         }
         let active = table.rows.iter().filter(|row| row.state != MemberState::Left).count();
         if data == 0 || parity > PARITY_MAX || active > MEMBERS_MAX {
-            return Err(reader.corrupt("impossible number of members"));
+            return Err(reader.corrupt("the number of members in the label is impossible"));
         }
         if table.row(member.into()).is_none() || !strip_bytes.is_power_of_two() {
-            return Err(reader.corrupt("impossible member number or strip size"));
+            return Err(
+                reader.corrupt("the member number or the strip size in the label is impossible")
+            );
         }
         reader.finish()?;
         let config = StoreConfig {
@@ -344,7 +348,8 @@ fn setting<T>(
 
 pub(super) fn text(reader: &mut Reader<'_>) -> Result<String> {
     let bytes = reader.bytes()?;
-    String::from_utf8(bytes.to_vec()).map_err(|_| reader.corrupt("a text is not UTF-8"))
+    String::from_utf8(bytes.to_vec())
+        .map_err(|_| reader.corrupt("a text in the label is not UTF-8"))
 }
 
 #[cfg(test)]

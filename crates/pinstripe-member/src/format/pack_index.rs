@@ -108,7 +108,9 @@ impl PackIndex {
                 chunks.push(ChunkRow { id, raw_bytes: bytes as u32 });
             }
             if sum != raw_bytes {
-                return Err(reader.corrupt("the chunks do not add up").expected(raw_bytes, sum));
+                return Err(reader
+                    .corrupt("the lengths of the chunks do not add up to the length of the record")
+                    .expected(raw_bytes, sum));
             }
             end = next_end;
             let (bytes, raw_bytes) = (length as u32, raw_bytes as u32);

@@ -310,10 +310,12 @@ fn read_table(mut table: Reader<'_>, kind: RecordKind, raw_bytes: u32) -> Result
     }
     let sum: u64 = chunks.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
     if !kind.has_chunks() && !chunks.is_empty() {
-        return Err(table.corrupt("an index with chunks"));
+        return Err(table.corrupt("the record is an index but has chunks"));
     }
     if kind.has_chunks() && sum != u64::from(raw_bytes) {
-        return Err(table.corrupt("the chunks do not add up").expected(raw_bytes, sum));
+        return Err(table
+            .corrupt("the lengths of the chunks do not add up to the length of the record")
+            .expected(raw_bytes, sum));
     }
     Ok(chunks)
 }

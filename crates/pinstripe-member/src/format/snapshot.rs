@@ -136,7 +136,9 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>> {
     let content = if version == SEALED_VERSION {
         let seal = reader.u8()?;
         match Encryption::from_byte(seal) {
-            Some(Encryption::None) => return Err(reader.corrupt("a seal without a cipher")),
+            Some(Encryption::None) => {
+                return Err(reader.corrupt("the snapshot has a seal without a cipher"));
+            }
             Some(seal) => SnapshotContent::Sealed(seal, reader.rest()),
             None => return Err(envelope::newer("seal of a snapshot", seal.into(), 2, 0)),
         }
@@ -218,7 +220,7 @@ impl Snapshot {
         let parent = match reader.u8()? {
             0 => None,
             1 => Some(SnapshotId(reader.array()?)),
-            other => return Err(reader.corrupt(format!("impossible parent mark {other}"))),
+            other => return Err(reader.corrupt(format!("the parent mark {other} is impossible"))),
         };
         let root =
             TreeRoot { id: ChunkId(reader.array()?), height: reader.u8()?, entries: reader.u64()? };

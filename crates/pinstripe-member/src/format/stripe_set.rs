@@ -129,7 +129,7 @@ impl Header {
         let geometry = Geometry::decode(data, parity, r.u32()?)?;
         expect_zeros(&mut r, HEADER_CHECKSUM_AT - HEADER_FIELDS_BYTES)?;
         if usize::from(members) != geometry.members() || slot >= members {
-            return Err(r.corrupt("the slot or their count is impossible"));
+            return Err(r.corrupt("the slot number or the number of slots is impossible"));
         }
         Ok(Header { store, set, kind, geometry, slot })
     }
@@ -230,10 +230,10 @@ impl Trailer {
         };
         let (checksums, left) = r.rest().as_chunks::<CHECKSUM_BYTES>();
         if !left.is_empty() || checksums.len() as u64 != rows * geometry.members() as u64 {
-            return Err(r.corrupt("the number of checksums is not that of the strips"));
+            return Err(r.corrupt("the number of checksums differs from the number of strips"));
         }
         if set_prefix(set) != footer.set_prefix {
-            return Err(r.corrupt("trailer and footer are of different sets"));
+            return Err(r.corrupt("the trailer and the footer belong to different stripe sets"));
         }
         let index = index_start..index_end;
         let checksums = checksums.to_vec();
@@ -309,7 +309,7 @@ fn expect_magic(r: &mut Reader<'_>, magic: [u8; 8]) -> Result<()> {
 fn expect_version(r: &mut Reader<'_>) -> Result<()> {
     match r.u32()? {
         VERSION => Ok(()),
-        0 => Err(r.corrupt("version 0 never existed")),
+        0 => Err(r.corrupt("the version is 0, which never existed")),
         version => Err(newer("stripe set version", VERSION, version)),
     }
 }
@@ -331,7 +331,7 @@ fn expect_zeros(r: &mut Reader<'_>, len: usize) -> Result<()> {
 fn newer(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> Error {
     Error::new(Kind::Unsupported, format!("this program does not know this {what}"))
         .expected(expected, found)
-        .advice("use the version of pinstripe that wrote it, or a newer one")
+        .advice("use the version of pinstripe that wrote this object, or a newer version")
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ pub fn decode_node(bytes: &[u8]) -> Result<Vec<Child>> {
             .last()
             .is_none_or(|last| compare_paths(&last.first_path, &first_path) == Ordering::Less);
         if !sorted {
-            return Err(reader.corrupt("children out of order"));
+            return Err(reader.corrupt("the children of the node are out of order"));
         }
         let id = ChunkId(reader.array()?);
         children.push(Child { first_path, id, entries: reader.varint()? });

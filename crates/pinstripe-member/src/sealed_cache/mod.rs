@@ -129,7 +129,7 @@ impl SealedCache {
         tell: impl Fn(&Path, Error) + Send + Sync + 'static,
     ) -> Result<Self> {
         if bytes_max < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(dir));
+            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(dir));
         }
         let told = |error| Error::io("cannot use the cache", dir, error);
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(told)?;
@@ -226,7 +226,7 @@ impl SealedCache {
             Err(error) => {
                 (state.is_read_only, state.own) = (true, None);
                 drop(state);
-                let what = "cannot be written; no data is added to it";
+                let what = "the cache cannot be written, so no data is added to it";
                 (self.tell)(&self.dir, Error::io(what, &self.dir, error));
             }
         }

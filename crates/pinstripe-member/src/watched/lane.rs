@@ -137,9 +137,9 @@ impl Lane {
             .at(&self.place)
             .expected(format!("an answer within {} s", self.patience.of(0).as_secs_f64()), "none")
             .advice(format!(
-                "it counts as failed until {until}; check its disk or network; \
-                 --without-member N leaves it out from the start, --member-timeout changes the \
-                 time limit"
+                "the member counts as failed until {until}; check its disk or network; \
+                 --without-member N leaves the member out from the start, --member-timeout changes \
+                 the time limit"
             ))
     }
 

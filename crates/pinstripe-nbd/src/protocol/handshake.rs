@@ -108,7 +108,7 @@ impl<'a> Handshake<'a> {
     pub fn answer(&mut self, head: OptionHead, data: Option<&[u8]>, out: &mut Vec<u8>) -> Step {
         let mut say = |kind: u32, data: &[u8]| say(out, head.number, kind, data);
         let Some(data) = data else {
-            let text = format!("more than {OPTION_BYTES_MAX} bytes");
+            let text = format!("the option has more than {OPTION_BYTES_MAX} bytes");
             say(answer::TOO_BIG, text.as_bytes());
             return Step::More;
         };

@@ -59,7 +59,7 @@ impl OptionHead {
     pub fn decode(bytes: &[u8; OPTION_HEAD_BYTES]) -> Result<Self> {
         let magic = u64::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
-            return Err(Error::new(Kind::Corrupt, "not an NBD option")
+            return Err(Error::new(Kind::Corrupt, "this is not an NBD option")
                 .expected(format!("{MAGIC:#x}"), format!("{magic:#x}")));
         }
         Ok(OptionHead {
@@ -124,8 +124,10 @@ fn name<'a>(reader: &mut Reader<'a>) -> Result<&'a str> {
 
 fn text<'a>(reader: &mut Reader<'a>, len: usize) -> Result<&'a str> {
     if len > NAME_BYTES_MAX {
-        return Err(reader.corrupt("a name is too long").expected(NAME_BYTES_MAX, len));
+        return Err(reader
+            .corrupt("a name in the option is too long")
+            .expected(NAME_BYTES_MAX, len));
     }
     let bytes = reader.take(len)?;
-    std::str::from_utf8(bytes).map_err(|_| reader.corrupt("a name is not UTF-8"))
+    std::str::from_utf8(bytes).map_err(|_| reader.corrupt("a name in the option is not UTF-8"))
 }

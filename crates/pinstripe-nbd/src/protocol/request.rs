@@ -65,7 +65,7 @@ impl Request {
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> Result<Self> {
         let magic = u32::from_be_bytes(part(bytes, 0));
         if magic != MAGIC {
-            return Err(Error::new(Kind::Corrupt, "not an NBD request")
+            return Err(Error::new(Kind::Corrupt, "this is not an NBD request")
                 .expected(format!("{MAGIC:#x}"), format!("{magic:#x}")));
         }
         Ok(Request {

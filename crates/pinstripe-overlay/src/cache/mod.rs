@@ -100,7 +100,7 @@ impl BlockCache {
     /// system.
     pub fn open(place: &Path, bytes: u64, source: &[u8], monitor: Arc<Monitor>) -> Result<Self> {
         if bytes < BYTES_MIN {
-            return Err(Error::new(Kind::Usage, "a cache holds at least 16 MiB").at(place));
+            return Err(Error::new(Kind::Usage, "a cache must have at least 16 MiB").at(place));
         }
         let told = |error| Error::io("cannot use the cache", place, error);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(place);
@@ -185,7 +185,11 @@ impl BlockCache {
         let rows = self.slots.lock().take(&cells);
         if let Err(error) = self.write(&rows, &cells) {
             self.is_read_only.store(true, Ordering::Relaxed);
-            let error = Error::io("cannot be written; no data is added to it", &self.place, error);
+            let error = Error::io(
+                "the cache cannot be written, so no data is added to it",
+                &self.place,
+                error,
+            );
             self.monitor.warning(&self.place, error);
             self.slots.lock().give_back(&rows);
             return;
@@ -282,7 +286,7 @@ fn check_owned(place: &Path) -> Result<()> {
                 "this directory contains files that are not part of a cache",
             )
             .at(place.join(name))
-            .advice("name an empty directory, or one that does not exist"));
+            .advice("name an empty directory, or a directory that does not exist"));
         }
     }
     Ok(())
@@ -293,7 +297,7 @@ fn check_owned(place: &Path) -> Result<()> {
 fn load(index: &File, place: &Path, slots: &mut Slots) -> Result<u64> {
     let damaged = || {
         Error::corrupt("the header of the cache is damaged", place.join(INDEX))
-            .advice("remove the directory, and a new cache is made")
+            .advice("remove the directory; then a new cache is created")
     };
     let mut header = [0; HEADER_BYTES as usize];
     index.read_exact_at(&mut header, 0).map_err(|_| damaged())?;

@@ -167,7 +167,7 @@ impl RangeSource for DirectorySource {
         let mut names = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|errno| match errno {
-                Errno::NOTDIR => Error::new(Kind::Usage, "is not a directory").at(shown(path)),
+                Errno::NOTDIR => Error::new(Kind::Usage, "this is not a directory").at(shown(path)),
                 errno => failure("cannot list", path, errno),
             })?;
             match entry.file_name().to_bytes() {
@@ -250,7 +250,7 @@ impl RangeSource for DirectorySource {
         match rustix::fs::readlinkat(&link, "", Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
             Err(Errno::INVAL | Errno::NOENT) => {
-                Err(Error::new(Kind::Usage, "is not a symbolic link").at(shown(path)))
+                Err(Error::new(Kind::Usage, "this is not a symbolic link").at(shown(path)))
             }
             Err(errno) => Err(failure("cannot read", path, errno)),
         }
@@ -330,7 +330,8 @@ fn entry_of(file: impl AsFd, path: &[u8]) -> Result<SourceEntry> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(|errno| failure("cannot examine", path, errno))?;
     let kind = FileKind::from_st_mode(stat.stx_mode.into()).ok_or_else(|| {
-        Error::new(Kind::Unsupported, "has a file type that an overlay cannot show").at(shown(path))
+        Error::new(Kind::Unsupported, "this entry has a file type that an overlay cannot show")
+            .at(shown(path))
     })?;
     let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
     let mut tag = [0; 32];

@@ -130,5 +130,5 @@ pub trait RangeSource: Send + Sync + 'static {
 pub(crate) fn changed(path: &[u8]) -> Error {
     Error::new(Kind::Changed, "this file of the source has changed since it was opened")
         .at(shown(path))
-        .advice("open it again to read its new content")
+        .advice("open the file again to read its new content")
 }

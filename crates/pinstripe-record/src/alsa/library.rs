@@ -107,9 +107,11 @@ impl AlsaLibrary {
     fn load(name: &CStr) -> Result<AlsaLibrary> {
         let found = LoadedLibrary::open(&[name]).and_then(|it| AlsaLibrary::find(&it));
         let library = found.map_err(|failure| {
-            Error::new(Kind::Unsupported, format!("ALSA cannot be used here ({failure})")).advice(
-                "install its library (Debian: libasound2), or use pcm: with arecord or aplay",
-            )
+            Error::new(Kind::Unsupported, format!("the ALSA library cannot be loaded ({failure})"))
+                .advice(
+                    "install the ALSA library (Debian: libasound2), or use pcm: with arecord or \
+                     aplay",
+                )
         })?;
         // SAFETY: it takes a function that may be called at any time.
         unsafe { (library.set_error_handler)(print_nothing) };

@@ -173,7 +173,7 @@ impl AlsaPcm {
     pub fn open(wish: &CardWish, is_capture: bool) -> Result<Self> {
         let library = AlsaLibrary::get()?;
         let name = CString::new(wish.device.as_str())
-            .map_err(|_| Error::new(Kind::Usage, "not a device name"))?;
+            .map_err(|_| Error::new(Kind::Usage, "this is not a valid device name"))?;
         let mut raw = std::ptr::null_mut();
         let stream = if is_capture { CAPTURE } else { PLAYBACK };
         // SAFETY: the name ends with 0; the handle is written only.
@@ -240,9 +240,10 @@ impl AlsaPcm {
         }
         if let Some(wished) = wish.rate.filter(|it| *it != rate) {
             let what = format!("the device '{}' has a different rate", self.device);
-            return Err(Error::new(Kind::Usage, what)
-                .expected(wished, rate)
-                .advice(format!("ask for rate={rate}; plug:'{}' resamples", self.device)));
+            return Err(Error::new(Kind::Usage, what).expected(wished, rate).advice(format!(
+                "use rate={rate}, or the device plug:'{}', which resamples",
+                self.device
+            )));
         }
         self.channels = u16::try_from(channels).unwrap_or(u16::MAX);
         (self.rate, self.buffer_frames) = (rate, frames);
@@ -266,7 +267,7 @@ impl AlsaPcm {
             let wished = wish.map_or("any known format".to_owned(), |it| it.to_string());
             let what = format!("the device '{}' does not support {wished}", self.device);
             Error::new(Kind::Usage, what).advice(format!(
-                "ask for another format=, or for plug:'{}', which converts",
+                "use another format=, or the device plug:'{}', which converts the format",
                 self.device
             ))
         })
@@ -294,7 +295,7 @@ impl AlsaPcm {
                 let why = self.library.text(code);
                 let what = format!("the device '{}' {what}: {why}", self.device);
                 Err(Error::new(Kind::Usage, what)
-                    .advice("arecord --dump-hw-params shows what it supports"))
+                    .advice("'arecord --dump-hw-params' shows what the device supports"))
             }
         }
     }
@@ -407,8 +408,10 @@ fn cannot_open(library: &AlsaLibrary, device: &str, code: c_int, is_capture: boo
             let lists = if is_capture { "arecord -L" } else { "aplay -L" };
             (Kind::NotFound, format!("list the devices with: {lists}"))
         }
-        libc::EBUSY => (Kind::Busy, "another program uses it: stop that program".to_owned()),
-        _ => (Kind::Io, "check whether arecord or aplay can use it".to_owned()),
+        libc::EBUSY => {
+            (Kind::Busy, "another program uses the sound device: stop that program".to_owned())
+        }
+        _ => (Kind::Io, "check whether arecord or aplay can use the sound device".to_owned()),
     };
     let what = format!("cannot open the sound device '{device}': {}", library.text(code));
     Error::new(kind, what).advice(advice)

@@ -32,7 +32,7 @@ pub(crate) fn commit_lane(shared: &SharedTake, lane: &Lane) {
         if shared.settings.is_realtime
             && let Err(error) = realtime::be_served_first()
         {
-            shared.note_refusal("syncs are served without real-time I/O class", &error);
+            shared.note_refusal("syncs run without the real-time I/O class", &error);
         }
     };
     let spent = || note_time(lane);
@@ -109,7 +109,10 @@ impl<'a> Committer<'_, 'a> {
     /// without names.
     fn look_for_directory(&self) {
         if !self.lane.has_failed() && self.lane.journal.lock().file().is_unlinked() {
-            let error = Error::new(Kind::NotFound, "the directory of the take was removed");
+            let error = Error::new(
+                Kind::NotFound,
+                "the directory of the take was removed during the recording",
+            );
             self.lane.fail(error.at(self.lane.folder.path()));
         }
     }

@@ -52,7 +52,7 @@ pub struct Gate {
 
 /// The spans of a locked gate.
 #[derive(Debug)]
-pub struct Spans {
+pub(crate) struct Spans {
     /// The fates by the place at which they begin, from 0 on; the last one has no end.
     all: Vec<(u64, Fate)>,
     /// The place where the take began, and the number of pre-roll bytes before it that belong to
@@ -144,7 +144,7 @@ impl Spans {
             return Ok(());
         }
         Err(Error::new(Kind::Refused, "the stream was split, armed or disarmed too often")
-            .expected(format!("{SPANS_MAX} times at most"), self.all.len()))
+            .expected(format!("at most {SPANS_MAX} times"), self.all.len()))
     }
 
     /// Sets a fate from a place on, up to the end of the take.

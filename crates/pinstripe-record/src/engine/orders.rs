@@ -54,7 +54,7 @@ impl SharedTake {
         let mut gates: Vec<_> = self.streams.iter().map(|it| it.gate.lock()).collect();
         if !gates.iter().any(|it| it.is_armed()) {
             return Err(Error::new(Kind::Refused, "no stream is armed")
-                .advice("arm one first: pinstripe record ctl arm TAKE all"));
+                .advice("first arm a stream, as with 'pinstripe record ctl arm TAKE all'"));
         }
         let inputs: Vec<_> = self
             .inputs()

@@ -70,8 +70,8 @@ impl RollArea {
         }
         let roll = Arc::new(RollFile { folder: Arc::clone(folder), file });
         roll.file.reserve(0..end.max(1)).map_err(|error| {
-            Error::io("cannot reserve the pre-roll", folder.path(), error)
-                .advice("use a shorter --pre-roll, or free space")
+            Error::io("cannot reserve space for the pre-roll", folder.path(), error)
+                .advice("use a shorter --pre-roll, or free space on the disk")
         })?;
         let area = |(offset, bytes): (u64, &u64)| RollArea {
             roll: Arc::clone(&roll),

@@ -286,7 +286,7 @@ impl SharedTake {
         }
         let name = &piece.facts.name;
         let what = format!("the last {} frames of '{name}' are missing", format_count(frames));
-        let error = Error::new(Kind::NoSpace, what).advice("they could not be written");
+        let error = Error::new(Kind::NoSpace, what).advice("these frames could not be written");
         self.monitor.loss(lane.folder.path().join(&piece.name), error);
     }
 

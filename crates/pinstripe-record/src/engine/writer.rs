@@ -56,7 +56,7 @@ fn write_share(shared: &SharedTake, lane: &Lane, copies: Vec<StreamCopy>) {
             shared.note_refusal("the writer runs without real-time priority", &error);
         }
         if let Err(error) = realtime::be_served_first() {
-            shared.note_refusal("the writer is served without real-time I/O class", &error);
+            shared.note_refusal("the writer runs without the real-time I/O class", &error);
         }
     }
     let silence = vec![0; DRAIN_BYTES as usize];
@@ -313,10 +313,13 @@ impl EngineWriter<'_> {
         self.shared.cut_streams.fetch_add(1, Ordering::AcqRel);
         let is_removed = self.lane.failure().is_some_and(|it| it.kind() == Kind::NotFound);
         let advice = match is_removed {
-            true => "its files were lost with their directory; name a second directory with --to",
+            true => {
+                "the files of this stream were lost with their directory; for a mirror, name a \
+                 second directory with --to"
+            }
             false => {
-                "the recording up to that frame is complete; name a second directory with \
-                      --to"
+                "the recording up to that frame is complete; for a mirror, name a second directory \
+                 with --to"
             }
         };
         let what = format!("stream '{name}' ends at frame {frame}");

@@ -88,7 +88,11 @@ impl FlacDecoder {
     fn read_head(&mut self) -> Result<()> {
         // SAFETY: the decoder is initialized.
         let is_read = unsafe { (self.library.process_head)(self.raw.as_ptr()) } != 0;
-        if is_read && !self.is_over() { Ok(()) } else { Err(self.failed("is not a FLAC file")) }
+        if is_read && !self.is_over() {
+            Ok(())
+        } else {
+            Err(self.failed("this is not a FLAC file"))
+        }
     }
 
     /// Returns to the beginning of the file.
@@ -263,7 +267,8 @@ extern "C" fn take(
     if head.channels != u32::from(shape.channels) || head.bits != 8 * shape.format.bytes() {
         let found = format!("{} channels of {} bits", head.channels, head.bits);
         let expected = format!("{} channels of {} bits", shape.channels, 8 * shape.format.bytes());
-        let error = Error::corrupt("a frame with a different format", source.file.place());
+        let error =
+            Error::corrupt("a frame of the FLAC file has a different format", source.file.place());
         source.failure.get_or_insert(error.expected(expected, found));
         return ABORT;
     }

@@ -138,8 +138,9 @@ impl FlacLibrary {
 
     fn load(names: &[&CStr]) -> Result<FlacLibrary> {
         LoadedLibrary::open(names).and_then(|it| FlacLibrary::find(&it)).map_err(|failure| {
-            Error::new(Kind::Unsupported, format!("FLAC cannot be used here ({failure})")).advice(
-                "install its library (Debian: libflac12), or record with --format wav and use flac after the take",
+            Error::new(Kind::Unsupported, format!("libFLAC cannot be loaded ({failure})")).advice(
+                "install libFLAC (Debian: libflac12), or record with --format wav and run flac \
+                 after the take",
             )
         })
     }

@@ -38,11 +38,14 @@ pub(crate) fn check_flac(shape: &StreamShape) -> Result<()> {
         let found = format!("{}, {} channels, {} Hz", shape.format, shape.channels, shape.rate);
         return Err(Error::new(Kind::Usage, "this stream cannot be encoded as FLAC")
             .expected(
-                format!("u8, s16 or s24, {CHANNELS_MAX} channels and {RATE_MAX} Hz at most"),
+                format!(
+                    "format u8, s16 or s24, at most {CHANNELS_MAX} channels, and at most \
+                     {RATE_MAX} Hz"
+                ),
                 found,
             )
             .advice(
-                "record with --format wav, or each channel in a file of its own (without --poly)",
+                "record with --format wav, or record each channel in its own file (without --poly)",
             ));
     }
     library::FlacLibrary::get().map(|_| ())

@@ -172,7 +172,7 @@ impl Device for FlacReader {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a FLAC file cannot release space"))
+        Err(Error::new(Kind::Unsupported, "space inside a FLAC file cannot be released"))
     }
 
     fn caps(&self) -> Caps {

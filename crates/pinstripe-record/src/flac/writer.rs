@@ -239,8 +239,11 @@ impl Device for FlacWriter {
         }
         let mut waiting = encoding.waiting.lock();
         if offset != encoding.payload_at + waiting.given {
-            return Err(Error::new(Kind::Unsupported, "FLAC can only be written sequentially")
-                .at(encoding.file.place()));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "a FLAC file can only be written sequentially",
+            )
+            .at(encoding.file.place()));
         }
         while waiting.payload.len() >= FLAC_WAITING_BYTES && waiting.failure.is_none() {
             waiting = waiting.wait(&encoding.changed);
@@ -288,7 +291,7 @@ impl Device for FlacWriter {
     }
 
     fn discard(&self, _: Range<u64>) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "a FLAC file cannot release space"))
+        Err(Error::new(Kind::Unsupported, "space inside a FLAC file cannot be released"))
     }
 
     fn caps(&self) -> Caps {

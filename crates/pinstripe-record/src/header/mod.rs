@@ -59,7 +59,7 @@ impl FromStr for FileKind {
     fn from_str(text: &str) -> Result<Self, Error> {
         NAMES.iter().find(|it| it.1 == text).map(|it| it.0).ok_or_else(|| {
             Error::new(Kind::Usage, format!("'{text}' is not a file format"))
-                .expected("wav, bw64, caf, flac or raw", text)
+                .expected("the format wav, bw64, caf, flac or raw", text)
         })
     }
 }

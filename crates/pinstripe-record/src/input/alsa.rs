@@ -52,7 +52,10 @@ impl AlsaSpec {
         }
         if device.is_empty() || is_ours(device) {
             return Err(Error::new(Kind::Usage, format!("'{text}' does not name a device"))
-                .expected("a device of 'arecord -L', as in alsa:default or alsa:hw:0", "nothing"));
+                .expected(
+                    "a device that 'arecord -L' lists, as in alsa:default or alsa:hw:0",
+                    "nothing",
+                ));
         }
         let mut wish =
             CardWish { device: device.to_owned(), format: None, channels: None, rate: None };
@@ -142,8 +145,8 @@ impl RecordInput for AlsaInput {
         };
         let ended = capture.run(&mut self.card, feed);
         if capture.xruns > 0 {
-            let what = format!("the sound card was not read in time {} times", capture.xruns);
-            let advice = "allow real-time priority, or find the programs that keep the processors \
+            let what = format!("{} times, the sound card was not read in time", capture.xruns);
+            let advice = "allow real-time priority, or stop the programs that keep the processors \
                           busy";
             (feed.warn)(Error::new(Kind::Io, what).advice(advice));
         }

@@ -12,11 +12,14 @@ pub(super) fn pairs<'a>(
     for part in text.split(',').filter(|it| !it.is_empty()) {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         if !known.contains(&key) || value.is_empty() {
-            return Err(Error::new(Kind::Usage, format!("'{part}' is not an option of '{whole}'"))
-                .expected(known.join("=, ") + "=", part));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("'{part}' is not a known option in '{whole}'"),
+            )
+            .expected(known.join("=, ") + "=", part));
         }
         if pairs.iter().any(|(before, _)| *before == key) {
-            return Err(Error::new(Kind::Usage, format!("'{whole}' names {key}= twice")));
+            return Err(Error::new(Kind::Usage, format!("'{whole}' contains {key}= twice")));
         }
         pairs.push((key, value));
     }

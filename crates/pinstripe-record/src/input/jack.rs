@@ -52,8 +52,8 @@ impl JackSpec {
             format = value.parse()?;
         }
         if !matches!(format, SampleFormat::S16 | SampleFormat::S24 | SampleFormat::F32) {
-            return Err(Error::new(Kind::Usage, "is not a sample format for JACK")
-                .expected("s24, s16 or f32", format));
+            return Err(Error::new(Kind::Usage, "this is not a sample format for JACK")
+                .expected("format s24, s16 or f32", format));
         }
         Ok(JackSpec { text: text.to_owned(), pattern: pattern.to_owned(), format })
     }
@@ -91,7 +91,7 @@ impl JackInput {
             let error = Error::new(Kind::NotFound, format!("no port matches '{}'", spec.pattern));
             let known = sources.iter().take(8).map(|it| printable(it)).collect::<Vec<_>>();
             return Err(error.advice(match known.len() {
-                0 => "the server has no output port".to_owned(),
+                0 => "the JACK server has no output port".to_owned(),
                 _ => format!("output ports: {}", known.join(", ")),
             }));
         }
@@ -148,17 +148,19 @@ impl JackInput {
             match (is_there, *since) {
                 (true, Some(at)) => {
                     let seconds = clock::since(at).as_secs_f64();
-                    let what =
-                        format!("the port '{}' is back after {seconds:.1} s", printable(name));
+                    let what = format!(
+                        "the port '{}' was missing for {seconds:.1} s and is back",
+                        printable(name)
+                    );
                     (feed.warn)(Error::new(Kind::Changed, what));
                     *since = None;
                 }
                 (false, None) => {
                     let what = format!("the port '{}' is missing", printable(name));
-                    (feed.warn)(
-                        Error::new(Kind::NotFound, what)
-                            .advice("its stream is recorded as silence until the port returns"),
-                    );
+                    (feed.warn)(Error::new(Kind::NotFound, what).advice(
+                        "the stream of the missing port is recorded as silence until the port \
+                         returns",
+                    ));
                     *since = Some(clock::monotonic());
                 }
                 _ => {}
@@ -184,14 +186,14 @@ fn end_of(now: &Captured, rate: u32) -> Option<Result<()>> {
     }
     if now.is_gone {
         return Some(Err(Error::new(Kind::Io, "the JACK server ended")
-            .advice("samples up to that moment are recorded")));
+            .advice("the samples up to that moment are recorded")));
     }
     (now.new_rate > 0).then(|| {
         let what =
             format!("the JACK server changed its rate to {} frames per second", now.new_rate);
         Err(Error::new(Kind::Io, what)
             .expected(rate, now.new_rate)
-            .advice("data before the change is recorded; start another take at the new rate"))
+            .advice("the data before the change is recorded; start another take at the new rate"))
     })
 }
 
@@ -252,10 +254,10 @@ impl RecordInput for JackInput {
         if last.xruns > 0 {
             let times = counted(last.xruns, "time", "times");
             let what = format!("the JACK server missed its deadline {times}");
-            (feed.warn)(
-                Error::new(Kind::Io, what)
-                    .advice("the samples of such a block may be wrong even if no frame is missing"),
-            );
+            (feed.warn)(Error::new(Kind::Io, what).advice(
+                "the samples of a block with a missed deadline may be wrong even if no frame is \
+                 missing",
+            ));
         }
         ended.and_then(|()| whole(&last))
     }

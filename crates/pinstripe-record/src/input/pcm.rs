@@ -65,7 +65,7 @@ impl Wire {
             "f32" | "f32le" | "float_le" => of(SampleFormat::F32, 4, false),
             "f32be" | "float_be" => of(SampleFormat::F32, 4, true),
             _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a sample format")).expected(
-                "u8, s16, s24, s32, f32, each also with the suffix le or be, or s24_32le",
+                "format u8, s16, s24, s32 or f32, optionally with the suffix le or be, or s24_32le",
                 text,
             )),
         }
@@ -112,7 +112,7 @@ impl PcmSpec {
             _ if place == "-" => InputAddress::Stdin,
             _ if place.is_empty() => {
                 return Err(Error::new(Kind::Usage, format!("'{text}' does not name a file"))
-                    .expected("a file, a FIFO, - or unix:PATH after the colon", "nothing"));
+                    .expected("a file, a FIFO, '-' or unix:PATH after the colon", "nothing"));
             }
             _ => InputAddress::Path(place.into()),
         };
@@ -133,8 +133,8 @@ impl PcmSpec {
             }
         }
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' does not give its {what}"))
-                .advice("write it as in pcm:FIFO,rate=48000,channels=2,format=s16")
+            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
+                .advice("write the input as in pcm:FIFO,rate=48000,channels=2,format=s16")
         };
         Ok(PcmSpec {
             text: text.to_owned(),
@@ -315,11 +315,14 @@ impl RecordInput for PcmInput {
             filled -= whole;
         }
         if came == 0 && feed.halt.is_set() {
-            (feed.warn)(Error::new(Kind::Io, "no data was received").at(&self.spec.text));
+            (feed.warn)(
+                Error::new(Kind::Io, "no data was received from this input").at(&self.spec.text),
+            );
         }
         if filled > 0 && left > 0 && !feed.halt.is_set() {
-            let what =
-                format!("its last {filled} bytes are not a complete frame and were discarded");
+            let what = format!(
+                "the last {filled} bytes of the input are not a complete frame and were discarded"
+            );
             (feed.warn)(Error::new(Kind::Corrupt, what).at(Path::new(&self.spec.text)));
         }
         Ok(())

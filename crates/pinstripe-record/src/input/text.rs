@@ -59,8 +59,9 @@ pub fn check_apart(inputs: &[InputSpec]) -> Result<()> {
     let shared = sources.iter().enumerate().find(|(at, it)| sources[..*at].contains(it));
     match shared {
         Some((_, source)) => {
-            Err(Error::new(Kind::Usage, format!("{source} is read by two inputs")).advice(
-                "each would receive only a part of the data: name it once, with all its channels",
+            Err(Error::new(Kind::Usage, format!("two inputs would read {source}")).advice(
+                "each input would receive only a part of the data: name the source once, with all \
+                 its channels",
             ))
         }
         None => Ok(()),
@@ -80,9 +81,12 @@ pub fn parse_input(text: &str) -> Result<InputSpec> {
         "alsa" => AlsaSpec::parse(text, rest).map(InputSpec::Alsa),
         "jack" => JackSpec::parse(text, rest).map(InputSpec::Jack),
         "raw" => PcmSpec::parse(text, rest, true).map(InputSpec::Pcm),
-        _ => Err(Error::new(Kind::Usage, format!("'{text}' is not an input"))
+        _ => Err(Error::new(Kind::Usage, format!("'{text}' does not name an input"))
             .expected("test:, pcm:, raw:, rtp:, jack: or alsa:", kind)
-            .advice("for example test:streams=8,rate=48000,format=s24 or pcm:FIFO,rate=48000,channels=2,format=s16")),
+            .advice(
+                "name an input as in test:streams=8,rate=48000,format=s24 or \
+                 pcm:FIFO,rate=48000,channels=2,format=s16",
+            )),
     }
 }
 

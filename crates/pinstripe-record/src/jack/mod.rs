@@ -63,7 +63,8 @@ impl JackClient {
     /// [`Kind::Unanswered`] for a server that hangs.
     pub fn open(name: &str) -> Result<Self> {
         let library = JackLibrary::get()?;
-        let name = CString::new(name).map_err(|_| Error::new(Kind::Usage, "not a client name"))?;
+        let name = CString::new(name)
+            .map_err(|_| Error::new(Kind::Usage, "this is not a valid client name"))?;
         let (sender, answer) = mpsc::channel();
         // A thread of its own: a server that hangs would hold this one for ever.
         std::thread::spawn(move || {
@@ -83,7 +84,7 @@ impl JackClient {
                     .advice("start jackd or PipeWire; JACK_DEFAULT_SERVER names a server"))
             }
             Err(_) => Err(Error::new(Kind::Unanswered, "the JACK server does not answer")
-                .advice("check with jack_lsp whether it runs")),
+                .advice("check with jack_lsp whether the JACK server runs")),
         }
     }
 
@@ -161,7 +162,7 @@ impl JackClient {
     fn port(&self, name: &str, flags: std::ffi::c_ulong) -> Result<JackPort> {
         let refused = || {
             Error::new(Kind::Refused, format!("the JACK server does not create the port '{name}'"))
-                .advice("it has too many: start it with a larger --port-max")
+                .advice("the JACK server has too many ports: start it with a larger --port-max")
         };
         let name = CString::new(name).map_err(|_| refused())?;
         // SAFETY: the client is open, both texts end with 0 and are copied.

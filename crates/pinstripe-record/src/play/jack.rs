@@ -67,7 +67,7 @@ impl JackSink {
         let sink = JackSink { ports: Vec::new(), rate: shape.rate, pattern, client };
         if !sink.pattern.is_empty() && sink.places().is_empty() {
             let what = format!("no input port matches '{}'", sink.pattern);
-            return Err(Error::new(Kind::NotFound, what).advice("jack_lsp lists the ports"));
+            return Err(Error::new(Kind::NotFound, what).advice("'jack_lsp' lists the ports"));
         }
         let mut ports = Vec::new();
         for name in names {
@@ -103,7 +103,8 @@ impl JackSink {
         let connected = pairs.filter(|(port, place)| self.client.connect_to(**port, place)).count();
         if connected < self.ports.len() {
             let what = format!("{connected} of {} ports are connected", self.ports.len());
-            let advice = "connect the others with jack_connect, or name ports: --to jack:PATTERN";
+            let advice = "connect the other ports with jack_connect, or name the ports with --to \
+                          jack:PATTERN";
             monitor.warning(CLIENT, Error::new(Kind::NotFound, what).advice(advice));
         }
         connected
@@ -146,7 +147,8 @@ impl JackSink {
         ended?;
         if last.xruns > 0 {
             let what = format!("the JACK server missed its deadline {} times", last.xruns);
-            let advice = "such a block may have been played wrong even if no frame is missing";
+            let advice = "a block with a missed deadline may have been played wrong even if no \
+                          frame is missing";
             monitor.warning(CLIENT, Error::new(Kind::Io, what).advice(advice));
         }
         Ok(PlayOutcome {

@@ -77,7 +77,7 @@ impl PlayedFiles {
         journal.lock(true)?;
         let what = "the recording of this take was cut off: only data that its journal covers is \
                     played";
-        let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on it");
+        let error = Error::new(Kind::Changed, what).advice("run 'pinstripe recover' on the take");
         monitor.warning(folder.path(), error);
         let content = read_journal(&journal, manifest)?;
         self.held.push(journal);
@@ -119,7 +119,9 @@ impl PlayedFiles {
         for (stream, path, error) in self.unopened.drain(..) {
             match missing.contains_key(&stream) {
                 true => monitor.warning(path, error),
-                false => monitor.warning(path, error.advice("the other copy of it is played")),
+                false => {
+                    monitor.warning(path, error.advice("the other copy of this stream is played"))
+                }
             }
         }
         there.tell_absent(manifest, (&unknown, &missing), monitor);

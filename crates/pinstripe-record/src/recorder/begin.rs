@@ -64,14 +64,15 @@ pub fn memory_of(streams: usize, ring_bytes: u64) -> Result<u64> {
         );
         let (most, found) = match streams > STREAMS_MAX {
             true => {
-                let most = format!("{} streams at most", format_count(STREAMS_MAX as u64));
+                let most = format!("at most {} streams", format_count(STREAMS_MAX as u64));
                 (most, format_count(streams as u64))
             }
             false => (format!("{} at most", format_size(ARENA_MAX_BYTES)), format_size(bytes)),
         };
-        return Err(Error::new(Kind::Refused, what)
-            .expected(most, found)
-            .advice("give fewer streams, smaller rings (--ring), or one file for all channels of an input (--poly)"));
+        return Err(Error::new(Kind::Refused, what).expected(most, found).advice(
+            "record fewer streams, use smaller rings (--ring), or use one file for all channels of \
+             an input (--poly)",
+        ));
     }
     Ok(bytes)
 }
@@ -193,11 +194,12 @@ fn manifest(
 ) -> Result<Manifest> {
     if folders.is_empty() || (plan.is_mirrored && folders.len() < 2) {
         return Err(Error::new(Kind::Usage, "too few directories")
-            .expected("one, or two for a mirror", folders.len()));
+            .expected("one directory, or two for a mirror", folders.len()));
     }
     let mut id = [0; 16];
-    getrandom::fill(&mut id)
-        .map_err(|error| Error::new(Kind::Io, format!("no random bytes for an id: {error}")))?;
+    getrandom::fill(&mut id).map_err(|error| {
+        Error::new(Kind::Io, format!("the system gave no random bytes for an id: {error}"))
+    })?;
     Ok(Manifest {
         version: Manifest::version(),
         id: hex(&id),

@@ -156,7 +156,8 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
             counted(overruns, "overrun", "overruns"),
         );
         let error = Error::new(Kind::Io, what).advice(
-            "take.json lists the positions; larger rings (--ring) bridge longer stalls of the disk",
+            "take.json lists the positions of the lost frames; larger rings (--ring) bridge longer \
+             stalls of the disk",
         );
         take.shared.monitor.loss(name, error);
     };
@@ -165,7 +166,8 @@ fn tell_losses(take: &RunningTake, last: &TakeStatus, manifest: &Manifest) {
             "{} frames of all streams were not sent by their sources and were replaced by silence",
             format_count(last.missing_frames)
         );
-        let error = Error::new(Kind::Io, what).advice("take.json lists the positions");
+        let error = Error::new(Kind::Io, what)
+            .advice("take.json lists the positions of the missing frames");
         take.shared.monitor.loss(&last.take, error);
     }
     if hurt.len() <= NAMED {
@@ -217,7 +219,7 @@ fn tell_undurable(take: &RunningTake) -> Vec<u32> {
         });
         if count > 0 {
             let what = format!(
-                "{} frames of {} were written before it failed, and are not durable",
+                "{} frames of {} were written before this directory failed, and are not durable",
                 format_count(lost),
                 counted(count, "stream", "streams"),
             );

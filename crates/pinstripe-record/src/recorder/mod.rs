@@ -170,7 +170,7 @@ impl TakeThreads<'_> {
             && !input.is_patient()
             && let Err(error) = realtime::run_first(realtime::CAPTURE)
         {
-            shared.note_refusal("inputs run without real-time priority", &error);
+            shared.note_refusal("the inputs run without real-time priority", &error);
         }
         let source = input.streams().first().map(|it| it.source.clone()).unwrap_or_default();
         let warn = |error: Error| shared.monitor.warning(&source, error);
@@ -255,7 +255,9 @@ fn check(plan: &TakePlan) -> Result<()> {
     if !crate::limits::CHUNK_BYTES.contains(&chunk) || 2 * chunk > plan.ring_bytes {
         return Err(Error::new(Kind::Usage, "chunks of this size are not possible")
             .expected("4K to 1M, and at most half of a ring", chunk)
-            .advice("a smaller chunk leaves more of the ring for stalls of the disk"));
+            .advice(
+                "use a smaller chunk, which leaves more of the ring free during stalls of the disk",
+            ));
     }
     Ok(())
 }
@@ -270,7 +272,7 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
     let longest = Duration::from_secs(crate::limits::PRE_ROLL_MAX_SECONDS);
     if pre_roll > longest {
         return Err(Error::new(Kind::Usage, "a pre-roll of this length is not possible")
-            .expected("10 min at most", format!("{} s", pre_roll.as_secs())));
+            .expected("at most 10 min", format!("{} s", pre_roll.as_secs())));
     }
     if is_played {
         // Playing begins with the inputs, and that is long before the order.
@@ -278,12 +280,14 @@ pub fn check_armed(armed: Option<Duration>, kind: FileKind, is_played: bool) -> 
             Kind::Usage,
             "--armed and --pre-roll cannot be combined with --play",
         )
-        .advice("leave them out: with --play, recording starts when playback starts"));
+        .advice(
+            "leave out --armed and --pre-roll: with --play, recording starts when playback starts",
+        ));
     }
     if kind == FileKind::Flac && !pre_roll.is_zero() {
         let what = "a FLAC file cannot have a pre-roll: it is encoded from its first sample on";
         return Err(Error::new(Kind::Usage, what)
-            .advice("record --format wav, or with --armed and without --pre-roll"));
+            .advice("record with --format wav, or with --armed and without --pre-roll"));
     }
     Ok(())
 }

@@ -55,14 +55,14 @@ impl FromStr for TakeOrder {
             "arm" => TakeOrder::Arm(text.clone()),
             "disarm" => TakeOrder::Disarm(text.clone()),
             _ => {
-                let error = Error::new(Kind::Usage, "is not a command of the recorder");
+                let error = Error::new(Kind::Usage, "this is not a command of the recorder");
                 return Err(error.expected(WORDS, word));
             }
         };
         match (text.is_empty(), is_needed, is_taken) {
             (true, true, _) => {
                 let error = Error::new(Kind::Usage, format!("'{word}' needs a stream"));
-                Err(error.advice("name the stream, its number, or all"))
+                Err(error.advice("give the name or the number of a stream, or 'all'"))
             }
             (false, _, false) => Err(Error::new(Kind::Usage, format!("'{word}' takes no text"))),
             _ => Ok(order),
@@ -215,7 +215,10 @@ fn chosen(text: &str, names: &[&str]) -> Result<BTreeSet<usize>> {
         let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
         let (first, last) = range.ok_or_else(|| {
             Error::new(Kind::NotFound, format!("there is no stream '{part}'")).expected(
-                format!("all, a name, or numbers from 1 to {} as in 1,4-8", names.len()),
+                format!(
+                    "'all', the name of a stream, or numbers from 1 to {} as in 1,4-8",
+                    names.len()
+                ),
                 text,
             )
         })?;

@@ -161,8 +161,8 @@ impl RunningTake {
                 let (said, measured) = (stream.facts.shape.rate, format!("{measured:.0}"));
                 let what = format!("the source sends {measured} frames per second");
                 let error = Error::new(Kind::Io, what).expected(said, measured).advice(
-                    "the headers have the configured rate: configure the rate of the source, and \
-                     start another take",
+                    "the file headers have the configured rate: configure the rate that the source \
+                     really has, and start another take",
                 );
                 self.shared.monitor.warning(&clock.source, error);
             }
@@ -191,8 +191,9 @@ impl RunningTake {
                 fast.source,
                 apart * 3.6,
             );
-            let error = Error::new(Kind::Io, what)
-                .advice("pinstripe does not resample: drive both by one clock, or resample later");
+            let error = Error::new(Kind::Io, what).advice(
+                "pinstripe does not resample: drive both inputs by one clock, or resample later",
+            );
             self.shared.monitor.warning(&self.name, error);
         }
     }
@@ -272,9 +273,10 @@ impl RunningTake {
         }
         self.warn_of_drift(&status.drifts);
         if status.has_alarm && !self.has_alarmed.swap(true, Ordering::Relaxed) {
-            let what = format!("a ring was {:.0} % full", status.ring_worst_percent);
+            let what = format!("a ring of a stream was {:.0} % full", status.ring_worst_percent);
             let error = Error::new(Kind::Io, what).advice(
-                "the disk stalls for nearly as long as the rings last: make them larger (--ring)",
+                "the disk stalls for nearly as long as the rings last: make the rings larger \
+                 (--ring)",
             );
             self.shared.monitor.warning(&self.name, error);
         }

@@ -34,9 +34,9 @@ pub(super) fn settle(
     monitor: &Monitor,
 ) -> Result<Settled> {
     let first = &found.piece;
-    let facts = manifest
-        .head_facts(first.stream, first.start_frame)
-        .ok_or_else(|| Error::new(Kind::Corrupt, "does not belong to a stream of this take"))?;
+    let facts = manifest.head_facts(first.stream, first.start_frame).ok_or_else(|| {
+        Error::new(Kind::Corrupt, "this file does not belong to a stream of this take")
+    })?;
     let frame_bytes = facts.shape.frame_bytes();
     let front = behind.map(|it| front_bytes(first, &it.piece, &facts.shape)).transpose()?;
     let file = open_payload(folder, manifest, first.stream, (&first.file, true))?;
@@ -52,7 +52,7 @@ pub(super) fn settle(
         let (second, frames) = behind.settled(&file, frame_bytes, &|_| false, (&path, monitor))?;
         if frames > 0 && end < front {
             gap = Some(fill_front(&file, &mut piece, end..front, &facts.shape)?);
-            let what = "pre-roll was not durable yet, and was replaced by silence";
+            let what = "a part of the pre-roll was not durable yet, and was replaced by silence";
             let error = Error::new(Kind::Io, what).expected(front / frame_bytes, piece.frames);
             monitor.loss(&path, error);
         }
@@ -63,7 +63,7 @@ pub(super) fn settle(
     }
     pieces.insert(0, piece);
     if !pieces.iter().all(|it| manifest.can_have(it)) {
-        return Err(Error::new(Kind::Corrupt, "is not a possible file name of a take"));
+        return Err(Error::new(Kind::Corrupt, "this is not a possible file name of a take"));
     }
     let from = pieces[0].start_frame;
     let frames = from..from.saturating_add(end / frame_bytes);

@@ -35,9 +35,12 @@ pub(super) fn remove(
         match remove_blank(folder, name, facts.payload_at()) {
             Ok(true) => removed.push(path),
             Ok(false) => {
-                let what = "has samples, but no journal lists it: it is left unchanged";
-                let error = Error::new(Kind::Changed, what)
-                    .advice("listen to it; if the journal is damaged, it may be part of the take");
+                let what = "this file has samples, but no journal lists it: the file is left \
+                            unchanged";
+                let error = Error::new(Kind::Changed, what).advice(
+                    "listen to this file; if the journal is damaged, the file may be part of the \
+                     take",
+                );
                 monitor.warning(path, error);
             }
             Err(error) if error.kind() == Kind::NotFound => {}

@@ -83,7 +83,7 @@ pub trait TakeFolder: Send + Sync {
     /// # Errors
     /// [`Kind::Unsupported`] if files cannot be removed; other errors as the system reports them.
     fn remove(&self, name: &str) -> Result<()> {
-        Err(Error::new(Kind::Unsupported, "files cannot be removed here").at(name))
+        Err(Error::new(Kind::Unsupported, "files cannot be removed from this directory").at(name))
     }
 
     /// Removes the directory of a take that never began, with its content.
@@ -246,7 +246,8 @@ impl TakeFile {
                 }
                 Some(Err(fs::TryLockError::WouldBlock)) => {
                     let error = Error::new(Kind::Busy, "this take is being recorded, or recovered");
-                    let advice = "stop the recording first, or wait until it is recovered";
+                    let advice = "stop the recording, or wait until the recovery of the take has \
+                                  ended";
                     return Err(error.at(self.device.place()).advice(advice));
                 }
                 Some(Err(fs::TryLockError::Error(error))) => {
@@ -281,8 +282,9 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = options.custom_flags(flags).open(path);
     let stranger = || {
-        let error = Error::new(Kind::Refused, "is not a regular file, unlike all files of a take");
-        error.at(path).advice("check what it is: recording creates regular files only")
+        let error =
+            Error::new(Kind::Refused, "this is not a regular file, unlike all files of a take");
+        error.at(path).advice("check what this file is: the recorder creates only regular files")
     };
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP | libc::ENXIO) => stranger(),
@@ -295,9 +297,9 @@ fn open_plain(path: &Path, options: &mut OpenOptions, attempt: &str) -> Result<F
 }
 
 fn exists(path: &Path) -> Error {
-    Error::new(Kind::Exists, "a take of this name exists")
+    Error::new(Kind::Exists, "a take with this name already exists")
         .at(path)
-        .advice("choose another name: no take is ever overwritten")
+        .advice("choose another name: the recorder never overwrites a take")
 }
 
 /// A directory on a disk.
@@ -338,10 +340,12 @@ impl DiskFolder {
             .map_err(|error| Error::io("cannot be found", parent, error))?;
         fs::create_dir(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&path),
-            _ => Error::io("cannot make the directory of the take", &path, error),
+            _ => Error::io("cannot create the directory of the take", &path, error),
         })?;
         let synced = File::open(parent).and_then(|it| it.sync_all());
-        synced.map_err(|error| Error::io("cannot make new names durable", parent, error))?;
+        synced.map_err(|error| {
+            Error::io("cannot make the names of new files durable", parent, error)
+        })?;
         let made = MadeDirectory { path: path.clone(), has_begun: AtomicBool::new(false) };
         Ok(DiskFolder { path, faults, made: Some(made), ..DiskFolder::plain() })
     }
@@ -364,8 +368,10 @@ impl DiskFolder {
     /// [`Kind::NotFound`] if the directory does not exist.
     pub fn open(path: &Path) -> Result<Self> {
         if !path.join(super::MANIFEST).is_file() {
-            let error = Error::new(Kind::NotFound, "there is no take");
-            return Err(error.at(path).advice("name the directory that has the take's take.json"));
+            let error = Error::new(Kind::NotFound, "there is no take in this directory");
+            return Err(error
+                .at(path)
+                .advice("name the directory that contains the file take.json of the take"));
         }
         Ok(DiskFolder { path: path.to_path_buf(), ..DiskFolder::plain() })
     }
@@ -408,7 +414,9 @@ impl DiskFolder {
         let device = FileDevice::open(path, access, policy)?;
         let there = fs::symlink_metadata(path).map(|it| (it.dev(), it.ino())).ok();
         if there != file.metadata().map(|it| (it.dev(), it.ino())).ok() {
-            return Err(Error::new(Kind::Changed, "was replaced while it was opened").at(path));
+            return Err(
+                Error::new(Kind::Changed, "this file was replaced while it was opened").at(path)
+            );
         }
         if let Some(fallback) = device.fallback() {
             self.refusal.get_or_init(|| fallback.to_string());
@@ -425,7 +433,7 @@ impl TakeFolder for DiskFolder {
     fn create(&self, name: &str) -> Result<TakeFile> {
         let path = self.path.join(name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
-        let file = file.map_err(|error| Error::io("cannot make the file", &path, error))?;
+        let file = file.map_err(|error| Error::io("cannot create the file", &path, error))?;
         self.opened(&path, Access::Write, file)
     }
 
@@ -473,7 +481,7 @@ impl TakeFolder for DiskFolder {
         read.map_err(|error| Error::io("cannot read", &path, error))?;
         if bytes.len() as u64 > most {
             return Err(
-                Error::corrupt("too long", &path).expected(format!("{most} bytes at most"), "more")
+                Error::corrupt("too long", &path).expected(format!("at most {most} bytes"), "more")
             );
         }
         Ok(bytes)
@@ -481,7 +489,9 @@ impl TakeFolder for DiskFolder {
 
     fn sync_names(&self) -> Result<()> {
         let synced = File::open(&self.path).and_then(|it| it.sync_all());
-        synced.map_err(|error| Error::io("cannot make new names durable", &self.path, error))
+        synced.map_err(|error| {
+            Error::io("cannot make the names of new files durable", &self.path, error)
+        })
     }
 
     fn names(&self) -> Vec<String> {

@@ -257,7 +257,7 @@ impl Manifest {
     /// [`Kind::Corrupt`], [`Kind::Unsupported`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
-            Error::new(Kind::Corrupt, format!("is not a valid manifest: {error}"))
+            Error::new(Kind::Corrupt, format!("this is not a valid manifest of a take: {error}"))
         })?;
         if manifest.version != VERSION {
             return Err(Error::new(
@@ -271,14 +271,20 @@ impl Manifest {
             (1..=CHANNELS_MAX).contains(&shape.channels) && shape.rate > 0
         };
         if manifest.streams.len() > STREAMS_MAX || !manifest.streams.iter().all(is_sound) {
-            return Err(Error::new(Kind::Corrupt, "has an impossible number of streams"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "the manifest has an impossible number of streams",
+            ));
         }
         if !manifest.pieces.iter().all(|it| manifest.can_have(it)) {
-            return Err(Error::new(Kind::Corrupt, "has impossible file names"));
+            return Err(Error::new(Kind::Corrupt, "the manifest has impossible file names"));
         }
         if manifest.directories.len() > DIRECTORIES_MAX {
-            return Err(Error::new(Kind::Corrupt, "has more directories than any take")
-                .expected(DIRECTORIES_MAX, manifest.directories.len()));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "the manifest has more directories than any take can have",
+            )
+            .expected(DIRECTORIES_MAX, manifest.directories.len()));
         }
         Ok(manifest)
     }

@@ -23,11 +23,7 @@ pub(crate) fn open_payload(
 ) -> Result<TakeFile> {
     let facts = manifest.head_facts(stream, 0);
     let facts = facts.ok_or_else(|| {
-        Error::new(
-            Kind::Corrupt,
-            "does not belong to a stream of this \
-                                                               take",
-        )
+        Error::new(Kind::Corrupt, "this file does not belong to a stream of this take")
     })?;
     let file = folder.open(name, is_written)?;
     match facts.kind {

@@ -78,7 +78,7 @@ impl Copies {
         }
         let mut unvouched = unsound.clone();
         unvouched.retain(|stream, _| !named.contains(stream));
-        let what = "listed in take.json without a checksum in any journal";
+        let what = "take.json lists this file, but no journal has a checksum of it";
         tell_frames(
             manifest,
             &unvouched,
@@ -94,7 +94,7 @@ impl Copies {
                 monitor.loss(path, error);
             } else {
                 is_repairable = true;
-                monitor.warning(path, error.advice("another copy of it is intact"));
+                monitor.warning(path, error.advice("another copy of this file is intact"));
             }
         }
         let is_lost =

@@ -118,21 +118,24 @@ impl Frame {
             return Err(r.corrupt("this is not the beginning of a frame"));
         }
         if r.u8()? != VERSION {
-            return Err(Error::new(Kind::Unsupported, "a frame of a newer version")
-                .advice("read it with a newer pinstripe"));
+            return Err(Error::new(
+                Kind::Unsupported,
+                "this frame was written by a newer version of pinstripe",
+            )
+            .advice("read the output with a newer version of pinstripe"));
         }
         let kind = FrameKind::from_byte(r.u8()?);
         let (codec, zero, stored_bytes, zeros) = (r.u8()?, r.u8()?, r.u32()?, r.u32()?);
         let (raw_bytes, offset) = (r.u64()?, r.u64()?);
         if r.array()? != tag {
-            return Err(r.corrupt("a frame of another split"));
+            return Err(r.corrupt("this frame belongs to another split"));
         }
         let sum = r.array()?;
         match kind {
             Some(kind) if zero == 0 && zeros == 0 && offset.checked_add(raw_bytes).is_some() => {
                 Ok(Frame { kind, codec, stored_bytes, raw_bytes, offset, sum })
             }
-            _ => Err(r.corrupt("a frame with impossible values")),
+            _ => Err(r.corrupt("the frame has impossible values")),
         }
     }
 
@@ -149,7 +152,7 @@ impl Frame {
     pub fn verify(&self, stored: &[u8]) -> Result<()> {
         match checksum(stored) == self.sum {
             true => Ok(()),
-            false => Err(Error::new(Kind::Corrupt, "a block's checksum does not match")
+            false => Err(Error::new(Kind::Corrupt, "the checksum of a block does not match")
                 .expected(hex(&self.sum), hex(&checksum(stored)))),
         }
     }

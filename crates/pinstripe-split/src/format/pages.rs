@@ -167,7 +167,7 @@ impl Head {
             && zero == 0
             && r.rest().iter().all(|byte| *byte == 0);
         let Some(layout) = layout.filter(|_| is_sound) else {
-            return Err(r.corrupt("it has impossible values"));
+            return Err(r.corrupt("the page has impossible values"));
         };
         Ok(Head {
             split,
@@ -195,11 +195,11 @@ impl Head {
         let alike = |head: &Head| Head { output: 0, first_byte: 0, ..head.clone() };
         match alike(self) == alike(other) {
             true => Ok(()),
-            false => Err(Error::new(Kind::WrongMember, "an output of another split")
+            false => Err(Error::new(Kind::WrongMember, "this output belongs to another split")
                 .expected(self.split.short(), other.split.short())
                 .advice(
-                    "name outputs of one split only: pinstripe inspect OUT shows which split an \
-                        output belongs to",
+                    "name only outputs of one split: 'pinstripe inspect OUT' shows to which split \
+                     an output belongs",
                 )),
         }
     }
@@ -249,7 +249,7 @@ impl End {
         let (split, output, zeros) = (SplitId(r.array()?), r.u8()?, r.array::<7>()?);
         let (manifest_at, manifest_bytes, log_bytes) = (r.u64()?, r.u64()?, r.u64()?);
         if zeros != [0; 7] || r.rest().iter().any(|byte| *byte != 0) {
-            return Err(r.corrupt("it has impossible values"));
+            return Err(r.corrupt("the page has impossible values"));
         }
         Ok(Some(End { split, output, manifest_at, manifest_bytes, log_bytes }))
     }

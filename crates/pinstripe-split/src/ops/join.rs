@@ -48,8 +48,7 @@ pub fn open(
         let numbers: Vec<String> = missing.iter().map(usize::to_string).collect();
         let what = format!("missing outputs, of {}: {}", reader.head().outputs, numbers.join(", "));
         let error = Error::new(Kind::NotFound, what);
-        let advice =
-            "name all existing outputs; with parity P, up to P missing outputs are replaced";
+        let advice = "name all existing outputs; with parity P, up to P outputs may be missing";
         monitor.warning("the split", error.advice(advice));
     }
     Ok(reader)
@@ -75,7 +74,7 @@ fn open_one(
     if is_remote(path) {
         let device = remote.ok_or_else(|| no_remote(path))?.output(path)?;
         if device.len()? == 0 {
-            return Err(Error::new(Kind::NotFound, "there is no output").at(path));
+            return Err(Error::new(Kind::NotFound, "this output does not exist").at(path));
         }
         return Ok(match faults.faults.is_empty() {
             true => (device, None),
@@ -122,8 +121,8 @@ pub fn require_complete(reader: &Reader, best_effort: bool) -> Result<()> {
     let of = reader.head().source_bytes.map_or_else(String::new, |bytes| format!(" of {bytes}"));
     Err(Error::new(Kind::Refused, format!("the split is incomplete: bytes present: {there}{of}"))
         .advice(
-            "continue it with pinstripe split --resume, or join what is present with \
-            --best-effort",
+            "continue the split with 'pinstripe split --resume', or join the present bytes with \
+             --best-effort",
         ))
 }
 
@@ -169,7 +168,7 @@ pub fn run(
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::TooManyLosses, what));
     }
     for Range { start, end } in &joined.changed {
-        let what = format!("bytes {start}..{end} differ from what was split");
+        let what = format!("bytes {start}..{end} differ from the source that was split");
         monitor.loss(reader.head().source.as_str(), Error::new(Kind::Corrupt, what));
     }
     Ok(joined)
@@ -213,7 +212,10 @@ pub fn verify(reader: &Reader, workers: usize, monitor: &Monitor) -> Result<Veri
         let error = Error::new(Kind::Corrupt, what);
         if is_repairable {
             verified.repairable += 1;
-            let error = error.advice("parity can replace it; split or copy it again");
+            let error = error.advice(
+                "parity can replace this output; to restore it, split the source again or copy the \
+                 output again",
+            );
             monitor.warning(place, error);
         } else {
             verified.lost_parts += 1;

@@ -208,8 +208,10 @@ impl StripedLog {
         let is_same = !self.is_told || opened.logical_bytes() == expected;
         match opened.geometry() == self.sets.geometry && is_same {
             true => Ok(opened),
-            false => Err(Error::new(Kind::Corrupt, "a stripe set has a different geometry")
-                .expected(expected, opened.logical_bytes())),
+            false => {
+                Err(Error::new(Kind::Corrupt, "a stripe set of the log has a different geometry")
+                    .expected(expected, opened.logical_bytes()))
+            }
         }
     }
 

@@ -34,8 +34,11 @@ impl SplitOutput {
             let mut page = vec![0; PAGE_BYTES];
             let at = (number * PAGE_BYTES) as u64;
             if bytes < at + PAGE_BYTES as u64 {
-                return Err(Error::corrupt("it ends before its log begins", device.place())
-                    .expected(format!("more than {}", 2 * PAGE_BYTES), bytes));
+                return Err(Error::corrupt(
+                    "the output ends before its log begins",
+                    device.place(),
+                )
+                .expected(format!("more than {}", 2 * PAGE_BYTES), bytes));
             }
             device.read_at(at, &mut page)?;
             Ok(page)
@@ -78,7 +81,7 @@ impl SplitOutput {
         };
         let is_inside = end.manifest_at.checked_add(end.manifest_bytes) <= Some(self.bytes);
         if !is_inside || end.manifest_bytes < FRAME_BYTES as u64 {
-            return Err(Error::corrupt("it is shorter than before", self.place())
+            return Err(Error::corrupt("the output is shorter than before", self.place())
                 .expected(end.manifest_at.saturating_add(end.manifest_bytes), self.bytes));
         }
         let mut bytes = vec![0; end.manifest_bytes as usize];
@@ -88,7 +91,7 @@ impl SplitOutput {
             let frame = Frame::decode(head, tag)?;
             frame.verify(stored)?;
             if frame.kind != FrameKind::Manifest {
-                return Err(Error::new(Kind::Corrupt, "there is no manifest"));
+                return Err(Error::new(Kind::Corrupt, "the output has no manifest"));
             }
             Manifest::decode(stored)
         };
@@ -108,9 +111,9 @@ pub trait RemoteOutputs: Send + Sync {
 
 /// The error for a remote output when the caller cannot open remote outputs.
 pub(crate) fn no_remote(place: &Path) -> Error {
-    Error::new(Kind::Unsupported, "this program can use files and disks as outputs only")
+    Error::new(Kind::Unsupported, "this build of pinstripe can use only files and disks as outputs")
         .at(place)
-        .advice("use one that was built with the feature 's3'")
+        .advice("use a pinstripe that was built with the feature 's3'")
 }
 
 /// Returns the path of the log of a plain output, in the same directory.

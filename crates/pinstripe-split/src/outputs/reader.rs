@@ -96,8 +96,11 @@ impl Reader {
             return Ok(());
         }
         Err(Error::new(Kind::TooManyLosses, "too many outputs are missing")
-            .expected(format!("at most {parity} of {outputs}"), missing)
-            .advice("name all existing outputs, or read what is on these with --best-effort"))
+            .expected(format!("at most {parity} of {outputs} outputs missing"), missing)
+            .advice(
+                "name all existing outputs, or read the bytes of the present outputs with \
+                 --best-effort",
+            ))
     }
 
     /// Defects of outputs that were found on opening.
@@ -221,7 +224,7 @@ impl Reader {
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let wanted = offset..offset.saturating_add(buf.len() as u64);
         if wanted.end > self.source_bytes() {
-            return Err(Error::new(Kind::Usage, "beyond the end of the source")
+            return Err(Error::new(Kind::Usage, "the read is beyond the end of the source")
                 .expected(format!("within {}", self.source_bytes()), wanted.end));
         }
         buf.fill(0);

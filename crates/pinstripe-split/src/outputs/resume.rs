@@ -48,9 +48,9 @@ pub(crate) struct Resumed {
 /// batch before the last index cannot be read, or with the errors of the devices.
 pub fn resume(outputs: &[SplitOutput], head: &Head) -> Result<Resumed> {
     if outputs.iter().any(|output| matches!(output.end, Ok(Some(_)))) {
-        return Err(Error::new(Kind::Exists, "the split is complete already")
+        return Err(Error::new(Kind::Exists, "the split is already complete")
             .at(outputs[0].place())
-            .advice("join it, or start over with --force"));
+            .advice("join the outputs, or start the split again with --force"));
     }
     let mut resumed = Resumed::default();
     match head.layout {
@@ -184,7 +184,7 @@ fn count(
     let found = UnitReader::default().read(source, place, &mut raw)?;
     if !found.lost.is_empty() {
         return Err(Error::new(Kind::TooManyLosses, "a part that was durable cannot be read")
-            .advice("start over with --force"));
+            .advice("start the split again with --force"));
     }
     let zeros = vec![0; if raw.is_empty() { unit.min(end - start) as usize } else { 0 }];
     for offset in (start..end).step_by(unit as usize) {

@@ -21,7 +21,7 @@ impl Window {
 }
 
 fn read_only<T>() -> Result<T> {
-    Err(Error::new(Kind::Unsupported, "an output is not written through its stripe sets"))
+    Err(Error::new(Kind::Unsupported, "this output can only be written as complete stripe sets"))
 }
 
 impl Member for Window {
@@ -48,7 +48,8 @@ impl Member for Window {
     fn len(&self, _name: ExtentName) -> Result<u64> {
         let there = self.device.len()?.saturating_sub(self.start);
         match there {
-            0 => Err(Error::new(Kind::NotFound, "the output ends before").at(self.device.place())),
+            0 => Err(Error::new(Kind::NotFound, "the output ends before this offset")
+                .at(self.device.place())),
             _ => Ok(there.min(self.bytes)),
         }
     }

@@ -109,10 +109,11 @@ impl JoinJob<'_> {
     pub fn run(&self, target: Target<'_>, monitor: &Monitor) -> Result<JoinOutcome> {
         let Range { start, end } = self.range;
         if start > end || end > self.reader.source_bytes() {
-            return Err(Error::new(Kind::Usage, "a range beyond the end of the source").expected(
-                format!("within 0..{}", self.reader.source_bytes()),
-                format!("{start}..{end}"),
-            ));
+            return Err(Error::new(Kind::Usage, "the range is beyond the end of the source")
+                .expected(
+                    format!("within 0..{}", self.reader.source_bytes()),
+                    format!("{start}..{end}"),
+                ));
         }
         let absent = self.absent();
         if let (Some(lost), false) = (absent.first(), self.best_effort) {
@@ -153,8 +154,8 @@ impl JoinJob<'_> {
 fn lost_error(lost: &Range<u64>) -> Error {
     let Range { start, end } = lost;
     Error::new(Kind::TooManyLosses, format!("bytes {start}..{end} of the source are lost")).advice(
-        "'pinstripe verify OUT...' lists all losses; to write the rest, with zeros in their place: \
-         --best-effort",
+        "'pinstripe verify OUT...' lists all lost bytes; --best-effort writes the intact bytes, \
+         with zeros in place of the lost ones",
     )
 }
 

@@ -21,7 +21,7 @@ impl SourceDevice {
     /// Fails with [`Kind::Unsupported`] for a source without a known length.
     pub fn new(source: Box<dyn ByteSource>) -> Result<Self> {
         let Some(bytes) = source.length() else {
-            let what = "its length is unknown, so it cannot be shown as a file";
+            let what = "the length of this device is unknown, so it cannot be shown as a file";
             return Err(Error::new(Kind::Unsupported, what).at(source.place()));
         };
         Ok(SourceDevice { source, bytes })

@@ -30,7 +30,7 @@ impl BulkFile {
             // The end of a device is where its size says (blkdev_llseek in block/fops.c): no
             // ioctl is needed for that.
             let bytes = rustix::fs::seek(&fd, SeekFrom::End(0))
-                .map_err(|errno| Error::io("cannot find its length", place, errno))?;
+                .map_err(|errno| Error::io("cannot find the length of the source", place, errno))?;
             let (major, minor) = stat.rdev;
             let device = rustix::fs::makedev(major, minor);
             Identity { device, inode: 0, bytes, modified_seconds: 0, modified_nanos: 0 }
@@ -94,7 +94,7 @@ impl ByteSource for BulkFile {
             // A file system that knows no holes.
             Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(data),
             _ => {
-                let what = format!("cannot find its holes after byte {at}");
+                let what = format!("cannot find the holes of the source after byte {at}");
                 Err(Error::io(what, &self.place, errno))
             }
         })
@@ -116,12 +116,16 @@ impl ByteSource for BulkFile {
                     .at(&self.place)
                     .expected(
                         format!("{} bytes", self.identity.bytes),
-                        format!("its end at byte {at}"),
+                        format!("the end of the source at byte {at}"),
                     ));
                 }
                 Ok(count) => filled += count,
                 Err(errno) => {
-                    return Err(Error::io(format!("cannot read at byte {at}"), &self.place, errno));
+                    return Err(Error::io(
+                        format!("cannot read the source at byte {at}"),
+                        &self.place,
+                        errno,
+                    ));
                 }
             }
         }

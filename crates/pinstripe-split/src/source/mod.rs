@@ -99,7 +99,9 @@ pub fn open(name: &OsStr, standard_input: BorrowedFd<'_>) -> Result<Box<dyn Byte
     if name == "-" {
         let place = Path::new(STANDARD_INPUT);
         let fd = standard_input.try_clone_to_owned();
-        let fd = fd.map_err(|error| Error::io("cannot duplicate its descriptor", place, error))?;
+        let fd = fd.map_err(|error| {
+            Error::io("cannot duplicate the descriptor of the source", place, error)
+        })?;
         return by_kind(fd, place);
     }
     match name.to_str() {
@@ -148,7 +150,10 @@ fn is_at_its_beginning(fd: BorrowedFd<'_>, stat: &Stat) -> bool {
 }
 
 fn no_source(place: &Path, what: &str) -> Error {
-    Error::new(Kind::Usage, format!("is {what}, which cannot be read as one sequence of bytes"))
-        .at(place)
-        .advice("name a file, a block device, a FIFO, '-' or 'fake:SIZE'")
+    Error::new(
+        Kind::Usage,
+        format!("the source is {what}, which cannot be read as one sequence of bytes"),
+    )
+    .at(place)
+    .advice("name a file, a block device, a FIFO, '-' or 'fake:SIZE'")
 }

@@ -70,9 +70,9 @@ impl ByteSource for Pipe {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut at = lock(&self.at);
         if *at != offset {
-            return Err(Error::new(Kind::Unsupported, "can only be read sequentially")
+            return Err(Error::new(Kind::Unsupported, "a pipe can only be read sequentially")
                 .at(&self.place)
-                .expected(format!("to read at byte {at}"), format!("byte {offset}")));
+                .expected(format!("a read at byte {at}"), format!("byte {offset}")));
         }
         let mut filled = 0;
         while filled < buffer.len() {
@@ -83,7 +83,11 @@ impl ByteSource for Pipe {
                     *at += count as u64;
                 }
                 Err(errno) => {
-                    return Err(Error::io(format!("cannot read at byte {at}"), &self.place, errno));
+                    return Err(Error::io(
+                        format!("cannot read the source at byte {at}"),
+                        &self.place,
+                        errno,
+                    ));
                 }
             }
         }

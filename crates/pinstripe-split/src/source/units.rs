@@ -74,7 +74,8 @@ impl Units {
             if !begins_well || !ends_well || !is_within || range.is_empty() {
                 let Range { start, end } = range;
                 return Err(bad(format!(
-                    "bytes {start} to {end} cannot be what is done of it in units of {unit_bytes}"
+                    "bytes {start} to {end} cannot be the finished part of a source with units of \
+                     {unit_bytes} bytes"
                 )));
             }
             end = range.end;
@@ -199,7 +200,7 @@ impl Units {
     }
 
     fn other_stream(&self, expected: u64, found: u64) -> Error {
-        Error::new(Kind::Changed, "is not the stream whose first part is already split")
+        Error::new(Kind::Changed, "this is not the stream whose first part is already split")
             .at(self.source.place())
             .expected(format!("{expected} bytes"), format!("{found}"))
             .advice("send the same bytes again, from the beginning")

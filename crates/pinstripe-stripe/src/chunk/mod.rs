@@ -70,9 +70,12 @@ impl Chunking {
     pub fn content_defined(avg: u32) -> Result<Chunking> {
         let [low, high] = AVERAGE_RANGE;
         if !avg.is_power_of_two() || !(low..=high).contains(&avg) {
-            return Err(Error::new(Kind::Usage, "this is not an average chunk size")
+            return Err(Error::new(Kind::Usage, "this is not a possible average chunk size")
                 .expected("a power of two from 4K to 16M", size_text(avg))
-                .advice("64K suits most data; write fixed:SIZE for chunks of one length"));
+                .advice(
+                    "an average of 64K suits most data; write fixed:SIZE for chunks of equal \
+                     length",
+                ));
         }
         Ok(Chunking::ContentDefined { min: avg / 4, avg, max: avg * 4 })
     }
@@ -84,7 +87,7 @@ impl Chunking {
     pub fn fixed(bytes: u32) -> Result<Chunking> {
         let [low, high] = FIXED_RANGE;
         if !bytes.is_power_of_two() || !(low..=high).contains(&bytes) {
-            return Err(Error::new(Kind::Usage, "this is not a fixed chunk size")
+            return Err(Error::new(Kind::Usage, "this is not a possible fixed chunk size")
                 .expected("a power of two from 4K to 4M", size_text(bytes))
                 .advice("use the page size of the database or a multiple of it, as in fixed:16K"));
         }
@@ -111,8 +114,8 @@ impl Chunking {
         if sound {
             return Ok(());
         }
-        Err(Error::new(Kind::Usage, format!("no chunks can be cut with {self:?}"))
-            .advice("use an average such as 64K, or fixed:SIZE"))
+        Err(Error::new(Kind::Usage, format!("data cannot be cut into chunks with {self:?}"))
+            .advice("use an average size such as 64K, or fixed:SIZE"))
     }
 }
 
@@ -134,8 +137,8 @@ impl FromStr for Chunking {
                 Chunking::fixed(bytes(size)?)
             }
             Some((kind, _)) => {
-                Err(Error::new(Kind::Usage, format!("no chunking is named '{kind}'"))
-                    .advice("write an average such as 64K, or fixed:SIZE"))
+                Err(Error::new(Kind::Usage, format!("there is no chunking method '{kind}'"))
+                    .advice("write an average size such as 64K, or fixed:SIZE"))
             }
             None => Chunking::content_defined(bytes(text)?),
         }

@@ -56,8 +56,11 @@ impl Decoder {
         out: &mut Vec<u8>,
     ) -> Result<()> {
         if raw_bytes > MAX_RAW_BYTES {
-            return Err(Error::new(Kind::Corrupt, "a record claims an impossible raw length")
-                .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw_bytes));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a record states an impossible uncompressed length",
+            )
+            .expected(format!("at most {MAX_RAW_BYTES} bytes"), raw_bytes));
         }
         if codec_id == RAW {
             out.clear();
@@ -80,7 +83,8 @@ impl Decoder {
                 return Err(Error::new(Kind::Unsupported, "a record uses an unknown codec")
                     .expected("a codec id from 0 to 4", codec_id)
                     .advice(
-                        "read it with the version of pinstripe that wrote it, or a newer one",
+                        "read the record with the version of pinstripe that wrote it, or a newer \
+                         version",
                     ));
             }
         };
@@ -98,7 +102,7 @@ fn exact(decoded_bytes: usize, raw_bytes: usize) -> Result<()> {
     if decoded_bytes == raw_bytes {
         return Ok(());
     }
-    Err(Error::new(Kind::Corrupt, "a record decodes to another length")
+    Err(Error::new(Kind::Corrupt, "a record decompresses to another length than it states")
         .expected(format!("{raw_bytes} bytes"), decoded_bytes))
 }
 

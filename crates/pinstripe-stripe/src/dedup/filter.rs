@@ -77,7 +77,7 @@ impl Filter {
             }
         }
         Err(Error::new(Kind::Corrupt, "no filter can be made of these keys")
-            .advice("chunk ids that are not hashes: run 'pinstripe check --read-data'"))
+            .advice("some chunk ids are not hashes: run 'pinstripe check --read-data'"))
     }
 
     /// Makes a filter from its stored shape and fingerprints.

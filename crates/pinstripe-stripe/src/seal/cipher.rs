@@ -26,7 +26,9 @@ impl Cipher {
         let algorithm: &'static Algorithm = match encryption {
             Encryption::Aes256Gcm => &AES_256_GCM,
             Encryption::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-            Encryption::None => return Err(Error::new(Kind::Usage, "no cipher seals nothing")),
+            Encryption::None => {
+                return Err(Error::new(Kind::Usage, "nothing can be sealed without a cipher"));
+            }
         };
         let key = UnboundKey::new(algorithm, key)
             .map_err(|_| Error::new(Kind::Io, format!("cannot set up {encryption}")))?;

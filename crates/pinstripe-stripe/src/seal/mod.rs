@@ -47,10 +47,11 @@ pub(crate) const TAG_BYTES: usize = 16;
 /// The error for a process that lacks the newest keys, because they were rotated since it opened
 /// the store.
 pub fn keys_changed() -> Error {
-    Error::new(Kind::KeysChanged, "the keys of this store were changed while this ran").advice(
-        "run it again, with the new password or key file if that was changed too; what was \
-         stored is kept",
-    )
+    Error::new(Kind::KeysChanged, "the keys of this store were changed while this command ran")
+        .advice(
+            "run this command again, with the new password or key file if that was changed too; \
+             stored data is kept",
+        )
 }
 
 /// The error for an operation that needs the store's keys when they were not given.
@@ -60,7 +61,7 @@ pub fn locked() -> Error {
         "this store is encrypted, and neither a password nor a key file was given",
     )
     .advice(
-        "give one: --password-file FILE, --password-command COMMAND, --key-file FILE, or the \
-             variable PINSTRIPE_PASSWORD",
+        "give a password or key file with --password-file FILE, --password-command COMMAND, \
+         --key-file FILE, or the variable PINSTRIPE_PASSWORD",
     )
 }

@@ -55,8 +55,10 @@ impl Voucher {
             ));
         };
         let Some(key) = self.keys.get(vouched.generation as usize) else {
-            return Err(super::keys_changed()
-                .expected(format!("generation 0 to {}", self.keys.len() - 1), vouched.generation));
+            return Err(super::keys_changed().expected(
+                format!("a key generation from 0 to {}", self.keys.len() - 1),
+                vouched.generation,
+            ));
         };
         if mac(key, name, vouched.said) != blake3::Hash::from_bytes(vouched.mac) {
             return Err(Error::new(

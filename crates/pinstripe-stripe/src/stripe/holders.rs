@@ -233,7 +233,7 @@ impl SetReader {
             format!("store {store} set {set} slot {slot} of {data}+{parity} x {strip}")
         };
         Err(wrong(
-            Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+            Error::new(Kind::WrongMember, "the extent belongs to another store, set or slot")
                 .expected(name(&expected), name(&found)),
         ))
     }

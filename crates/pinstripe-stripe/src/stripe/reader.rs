@@ -228,11 +228,14 @@ impl SetReader {
 
     fn read_rows(&self, range: Range<u64>, out: &mut Vec<u8>, trust: Trust) -> Result<ReadReport> {
         if range.start > range.end || range.end > self.logical_bytes() {
-            return Err(Error::corrupt("a range beyond the stripe set", self.name.path())
-                .expected(
-                    format!("within 0..{}", self.logical_bytes()),
-                    format!("{}..{}", range.start, range.end),
-                ));
+            return Err(Error::corrupt(
+                "the range is beyond the end of the stripe set",
+                self.name.path(),
+            )
+            .expected(
+                format!("within 0..{}", self.logical_bytes()),
+                format!("{}..{}", range.start, range.end),
+            ));
         }
         let before = out.len();
         let mut report = ReadReport::default();

@@ -45,13 +45,13 @@ impl fmt::Display for ErasureReason {
         match self {
             ErasureReason::MemberMissing => f.write_str("the member is missing"),
             ErasureReason::ExtentMissing => f.write_str("the member has no such extent"),
-            ErasureReason::Header(error) => write!(f, "not the expected extent: {error}"),
-            ErasureReason::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            ErasureReason::Header(error) => write!(f, "this is not the expected extent: {error}"),
+            ErasureReason::Unreadable(error) => write!(f, "this part cannot be read: {error}"),
             ErasureReason::Checksum => f.write_str("the checksum does not match"),
             ErasureReason::GivenUp => {
-                f.write_str("it was already lost when this extent was rewritten")
+                f.write_str("this strip was already lost when this extent was rewritten")
             }
-            ErasureReason::Spared => f.write_str("it is remote and was not read"),
+            ErasureReason::Spared => f.write_str("this member is remote and was not read"),
         }
     }
 }

@@ -291,7 +291,8 @@ impl<'a> Row<'a> {
             if self.trust == Trust::Checksum
                 && checksum(&bytes) != *self.recorded_checksum(position)
             {
-                let what = format!("row {}: the parity contradicts the data", self.row);
+                let what =
+                    format!("row {} of the stripe set: the parity contradicts the data", self.row);
                 return Err(Error::corrupt(what, self.set.name().path()));
             }
             let rebuilt = Strip::AtHand(Cow::Owned(bytes));
@@ -322,8 +323,8 @@ impl<'a> Row<'a> {
         let gone: Vec<String> =
             gone.iter().map(|range| format!("{}..{}", range.start, range.end)).collect();
         let what = format!(
-            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, and parity can \
-             replace {} ({})",
+            "bytes {} of the stripe set are lost: row {} has lost {} of its strips, but parity can \
+             replace only {} ({})",
             gone.join(" and "),
             self.row,
             strips.len(),
@@ -332,7 +333,7 @@ impl<'a> Row<'a> {
         );
         Error::new(Kind::TooManyLosses, what)
             .at(self.set.name().path())
-            .advice("attach absent members, then run check")
+            .advice("attach the absent members, then run 'pinstripe check'")
     }
 }
 

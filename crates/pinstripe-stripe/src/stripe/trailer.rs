@@ -46,7 +46,7 @@ pub(super) fn read_trailer(
     let trailer = Trailer::decode(&tail[start..], &footer).map_err(at_place)?;
     if trailer.store != store || trailer.set != set {
         let name = |store: StoreId, set: SetId| format!("store {store} set {set}");
-        return Err(Error::new(Kind::WrongMember, "the extent belongs elsewhere")
+        return Err(Error::new(Kind::WrongMember, "the extent belongs to another store or set")
             .at(&place)
             .expected(name(store, set), name(trailer.store, trailer.set)));
     }

@@ -261,9 +261,10 @@ impl SetReader {
         let (trailer, footer) = found.split_at(found.len() - FOOTER_BYTES);
         let decoded = Footer::decode(footer).and_then(|footer| Trailer::decode(trailer, &footer));
         Err(match decoded {
-            Ok(_) => {
-                wrong(Error::corrupt("the trailer differs from the others", self.place(member)))
-            }
+            Ok(_) => wrong(Error::corrupt(
+                "the trailer differs from those of the other extents",
+                self.place(member),
+            )),
             Err(error) => wrong(error),
         })
     }

@@ -47,7 +47,9 @@ pub fn scan(
     while !reader.is_empty() {
         let shared = reader.varint()?;
         if shared > name.len() as u64 {
-            return Err(reader.corrupt("a name shares a longer prefix than its neighbour has"));
+            return Err(reader.corrupt(
+                "the prefix that a name shares with its neighbour is longer than the neighbour",
+            ));
         }
         name.truncate(shared as usize);
         name.extend_from_slice(reader.bytes()?);

@@ -56,25 +56,25 @@ pub fn open(place: &Path, store: StoreId) -> Result<Connection> {
     let db = connect(place)?;
     let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     if number("application_id").map_err(failed)? != APPLICATION {
-        return Err(useless("it is not a catalog".into()));
+        return Err(useless("the file is not a catalog".into()));
     }
     let version = number("user_version").map_err(failed)?;
     if version != VERSION {
         return Err(useless(format!(
-            "it has version {version}, this program writes version {VERSION}"
+            "the catalog has version {version}, but this program writes version {VERSION}"
         )));
     }
     let found: [u8; 16] =
         db.query_row("SELECT id FROM store", [], |row| row.get(0)).map_err(failed)?;
     if found != store.0 {
-        return Err(useless(format!("it belongs to store {}", StoreId(found))));
+        return Err(useless(format!("the catalog belongs to store {}", StoreId(found))));
     }
     Ok(db)
 }
 
 /// Makes an empty catalog at a place where no file is.
 pub fn create(place: &Path, store: StoreId) -> Result<Connection> {
-    let io = |error| Error::io("cannot make the catalog", place, error);
+    let io = |error| Error::io("cannot create the catalog", place, error);
     if let Some(directory) = place.parent().filter(|path| !path.as_os_str().is_empty()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io)?;
     }
@@ -150,7 +150,7 @@ pub fn remove(place: &Path) -> Result<()> {
 }
 
 fn not_ours(place: &Path) -> Error {
-    Error::new(Kind::Refused, "this file is not a catalog, and is not overwritten")
+    Error::new(Kind::Refused, "this file is not a catalog, so it is not overwritten")
         .at(place)
         .advice("name another file with --catalog FILE, or remove this one")
 }
@@ -180,8 +180,8 @@ pub fn failed(place: &Path, error: rusqlite::Error) -> Error {
     };
     let error = Error::new(kind, format!("the catalog cannot be used: {error}")).at(place);
     match kind {
-        Kind::Busy => error.advice("another process is filling the catalog; try again later"),
-        Kind::Corrupt => error.advice("rebuild it with: pinstripe catalog rebuild"),
+        Kind::Busy => error.advice("another process is updating the catalog; try again later"),
+        Kind::Corrupt => error.advice("rebuild the catalog with 'pinstripe catalog rebuild'"),
         _ => error,
     }
 }

@@ -250,7 +250,11 @@ impl Catalog {
             };
             let (series, holder) = read().map_err(failed)?;
             let Some(series) = all.get_mut(&series) else {
-                return Err(Error::new(Kind::Corrupt, "a snapshot of no series").at(&self.place));
+                return Err(Error::new(
+                    Kind::Corrupt,
+                    "the catalog has a snapshot without a series",
+                )
+                .at(&self.place));
             };
             series.snapshots.push(holder);
         }

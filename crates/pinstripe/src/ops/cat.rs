@@ -110,7 +110,7 @@ fn wanted(entry: &Entry, path: &[u8], options: &CatOptions<'_>) -> Result<Range<
         } else {
             FileKind::Directory // A path with entries below it, but no entry, is the top.
         };
-        let error = Error::new(Kind::Usage, "has no content to show").at(at());
+        let error = Error::new(Kind::Usage, "this entry has no content to show").at(at());
         return Err(error.expected(FileKind::File.name(), kind.name()));
     }
     if options.offset > entry.size {

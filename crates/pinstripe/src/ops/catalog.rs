@@ -125,7 +125,7 @@ pub struct CatalogStatus {
 /// Fails with [`Kind::NotFound`] when there is no catalog, or with [`Kind::Corrupt`] when it cannot
 /// be used.
 pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
-    let advice = "it is created by a search, or by: pinstripe catalog rebuild";
+    let advice = "a search creates the catalog, and so does 'pinstripe catalog rebuild'";
     let catalog =
         Catalog::open_existing(place, store.config.store).map_err(|error| error.advice(advice))?;
     let (known, there) = (catalog.snapshots()?, listed(store)?);
@@ -137,7 +137,7 @@ pub fn status(store: &Store, place: &Path) -> Result<CatalogStatus> {
 }
 
 fn note_anew(place: &Path, why: &str, monitor: &Monitor) {
-    monitor.note(&format!("the catalog {} is rebuilt: {why}", place.display()));
+    monitor.note(&format!("the catalog {} is being rebuilt, because {why}", place.display()));
 }
 
 /// Whether an error means that the catalog itself is damaged, and not the store from which it is

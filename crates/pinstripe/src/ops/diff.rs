@@ -91,8 +91,8 @@ pub fn run(
     }
 }
 
-const NOT_COMPARED: &str = "this path of the other snapshot is not compared; see what else is lost \
-                            with: pinstripe check --read-data";
+const NOT_COMPARED: &str = "this path of the other snapshot is not compared; 'pinstripe check \
+                            --read-data' lists what else is lost";
 
 fn sort(old: Option<&Entry>, new: Option<&Entry>) -> Option<Sort> {
     let (old, new) = match (old, new) {

@@ -155,7 +155,8 @@ impl Archive<'_> {
                 // Reported once for each file.
                 if !std::mem::replace(&mut self.is_damaged, true) {
                     let place = shown_from_root(&self.path);
-                    let advice = "its lost content is replaced by zeros in the archive";
+                    let advice =
+                        "the lost content of this file is replaced by zeros in the archive";
                     self.monitor.loss(place, error.advice(advice));
                 }
                 self.zeros(bytes)

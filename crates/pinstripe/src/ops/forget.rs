@@ -68,10 +68,11 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
     let verdicts = match &options.choice {
         ForgetChoice::Policy { policy, host, offset_seconds, now } => {
             if policy.is_empty() {
-                return Err(Error::new(Kind::Usage, "no rule says what to keep").advice(
-                    "give at least one --keep-... option, write rules under [retention] in the \
+                return Err(Error::new(Kind::Usage, "no rule says which snapshots to keep")
+                    .advice(
+                        "give at least one --keep-... option, write rules under [retention] in the \
                          config file, or name the snapshots",
-                ));
+                    ));
             }
             let asked = |it: &Snapshot| host.is_none_or(|host| host == it.host);
             let judged: Vec<_> = known.into_iter().filter(asked).collect();
@@ -87,8 +88,11 @@ pub fn run(store: &Store, options: &ForgetOptions<'_>, monitor: &Monitor) -> Res
             let verdicts = named(store, &known, names)?;
             let left = known.len().saturating_sub(verdicts.len());
             if left == 0 && !known.is_empty() && !options.allow_empty {
-                return Err(Error::new(Kind::Refused, "no snapshot of the store would be left")
-                    .advice("if that is intended, add --allow-empty"));
+                return Err(Error::new(
+                    Kind::Refused,
+                    "the rules would leave no snapshot of the store",
+                )
+                .advice("if that is intended, add --allow-empty"));
             }
             verdicts
         }
@@ -145,7 +149,7 @@ pub fn forget_damaged(store: &Store, id: SnapshotId) -> Result<()> {
     let listed = store.list(pinstripe_member::Room::Snapshots)?;
     if !listed.contains_key(&id.0) {
         return Err(Error::new(Kind::NotFound, format!("no snapshot '{id}'"))
-            .advice("list them with: pinstripe snapshots"));
+            .advice("'pinstripe snapshots' lists the snapshots"));
     }
     mark_all(store, std::iter::once(id))
 }
@@ -172,7 +176,7 @@ fn mark_all(store: &Store, ids: impl Iterator<Item = SnapshotId>) -> Result<()> 
         }
     }
     Err(Error::new(Kind::Busy, "another process removed the new marks")
-        .advice("let it finish, then run this again"))
+        .advice("let the other process finish, then run this command again"))
 }
 
 /// Verifies that the members that have the mark are still those of the store, and that the store's
@@ -262,7 +266,7 @@ fn gone(id: SnapshotId) -> Error {
         Kind::NotFound,
         format!("the packs of snapshot {} are being deleted, or are gone", id.short()),
     )
-    .advice("it is too late to bring it back")
+    .advice("it is too late to bring the snapshot back")
 }
 
 /// Finds a forgotten snapshot by the beginning of its id; `latest` means the latest forgotten one.
@@ -280,10 +284,10 @@ fn find_forgotten(known: &[Known], name: &str) -> Result<SnapshotId> {
             let what = if is_kept {
                 format!("snapshot {name} is not forgotten")
             } else {
-                format!("no forgotten snapshot '{name}'")
+                format!("there is no forgotten snapshot '{name}'")
             };
             Err(Error::new(Kind::NotFound, what)
-                .advice("list them with: pinstripe snapshots --all"))
+                .advice("'pinstripe snapshots --all' lists the forgotten snapshots too"))
         }
         Err(error) => Err(error),
     }

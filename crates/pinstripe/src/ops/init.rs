@@ -120,8 +120,8 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
     }
     if members <= parity || members > MEMBERS_MAX {
         return Err(Error::new(Kind::Usage, "the number of members does not suit the parity")
-            .expected(format!("{} to {MEMBERS_MAX} members", parity + 1), members)
-            .advice("each member is named by its own --member DIR"));
+            .expected(format!("a store of {} to {MEMBERS_MAX} members", parity + 1), members)
+            .advice("give one --member DIR for each member"));
     }
     let strip_bytes = u32::try_from(options.strip_bytes)
         .ok()
@@ -129,7 +129,7 @@ pub fn run_with(options: &InitOptions, to: &Places) -> Result<StoreConfig> {
             bytes.is_power_of_two() && (4 * KIB..=16 * MIB).contains(&u64::from(*bytes))
         })
         .ok_or_else(|| {
-            Error::new(Kind::Usage, "this is not a strip size")
+            Error::new(Kind::Usage, "this is not a possible strip size")
                 .expected("a power of two from 4K to 16M", options.strip_bytes)
         })?;
     Geometry::new((members - parity) as u8, options.parity, strip_bytes)?;
@@ -226,9 +226,9 @@ pub(super) fn refuse_twins(places: &[PathBuf]) -> Result<()> {
     for (at, place) in places.iter().enumerate() {
         for other in &places[..at] {
             if place.starts_with(other) || other.starts_with(place) {
-                return Err(Error::new(Kind::Usage, "a member lies within another member")
+                return Err(Error::new(Kind::Usage, "this member is inside another member")
                     .at(place)
-                    .advice(format!("the other one is {}", other.display())));
+                    .advice(format!("the other member is {}", other.display())));
             }
         }
     }
@@ -248,8 +248,8 @@ pub(super) fn refuse_one_fate(to: &Places, places: &[PathBuf]) -> Result<()> {
         let (what, advice) = match fate {
             FailureDomain::Disk(name) => (
                 format!("this member is on the same disk ({name}) as {other}"),
-                "if that disk is lost, both members are lost, and they share its speed; name a \
-                 directory on another disk, or accept this with --same-disk",
+                "if that disk is lost, both members are lost, and both members share its speed; \
+                 name a directory on another disk, or accept this with --same-disk",
             ),
             FailureDomain::Endpoint(name) => (
                 format!("this member is at the same endpoint ({name}) as {other}"),

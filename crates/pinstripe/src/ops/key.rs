@@ -59,8 +59,9 @@ pub fn list(store: &Store, monitor: &Monitor) -> Result<Vec<Slot>> {
     let slots = slots.into_iter().map(Slot::of).collect();
     for (name, error) in room.damaged {
         let error = error.advice(
-            "no member has an intact copy of it; the other slots still work. Add another with \
-             'pinstripe key add', and remove this one by its id: pinstripe key remove",
+            "no member has an intact copy of this key slot; the other slots still work. Add \
+             another with 'pinstripe key add', and remove this one by its id with 'pinstripe key \
+             remove'",
         );
         monitor.warning(name.path(), error);
     }
@@ -98,10 +99,10 @@ pub fn remove(store: &Store, name: &str) -> Result<(String, Option<Slot>)> {
         }
         (Some(_), Some(_)) => {
             Err(Error::new(Kind::Usage, format!("'{name}' matches several key slots"))
-                .advice("name one by its id: pinstripe key list"))
+                .advice("name a key slot by its id, which 'pinstripe key list' shows"))
         }
-        (None, _) => Err(Error::new(Kind::NotFound, format!("no key slot '{name}'"))
-            .advice("list them with: pinstripe key list")),
+        (None, _) => Err(Error::new(Kind::NotFound, format!("there is no key slot '{name}'"))
+            .advice("'pinstripe key list' lists the key slots")),
     }
 }
 

@@ -138,12 +138,15 @@ fn assign_replacement(
         store.member_slots.get(number).filter(|member_slot| member_slot.row.is_some())
     else {
         return Err(Error::new(Kind::Usage, format!("there is no member {number}"))
-            .advice("list the members with: pinstripe members"));
+            .advice("'pinstripe members' lists the members"));
     };
     if member_slot.member.is_some() {
         return Err(Error::new(Kind::Refused, format!("member {number} is present"))
             .at(&member_slot.place)
-            .advice("repair without --member repairs what is damaged on it; to replace it, detach it first"));
+            .advice(
+                "'pinstripe repair' without --member repairs damage on a present member; to \
+                 replace the member, detach it first",
+            ));
     }
     if !same_disk {
         refuse_disk(store, place, Some(number))?;
@@ -184,7 +187,7 @@ pub(super) fn small_objects(
             (_, None) => {
                 monitor.loss(
                     name.path(),
-                    Error::new(Kind::TooManyLosses, "no member has an intact copy"),
+                    Error::new(Kind::TooManyLosses, "no member has an intact copy of this object"),
                 );
                 outcome.lost_extents += 1;
                 continue;

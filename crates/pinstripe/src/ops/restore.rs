@@ -78,10 +78,12 @@ impl<'a> RestoreOptions<'a> {
     pub(super) fn check(&self) -> Result<()> {
         let is_filtered = self.filter.include.is_some() || self.filter.exclude.is_some();
         if self.delete.is_some() && (self.reuse.is_none() || is_filtered) {
-            let what =
-                "--delete works only when restoring in place, and without --include or --exclude";
-            return Err(Error::new(Kind::Usage, what)
-                .advice("add --in-place, and use a path instead of --include and --exclude"));
+            let what = "--delete works only with --in-place, and only without --include or \
+                        --exclude";
+            return Err(Error::new(Kind::Usage, what).advice(
+                "add --in-place, and name a path of the snapshot instead of using --include or \
+                 --exclude",
+            ));
         }
         refuse_inside_member(self.to, self.to)
     }
@@ -178,11 +180,14 @@ impl<'a> Selection<'a> {
         for named in self.named() {
             let mut ends = named.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             if let Some((at, _)) = ends.find(|(at, _)| is_above(&named, *at)) {
-                let what =
-                    "is not a directory here, but is a parent directory of what was backed up";
+                let what = "this path is not a directory, but it is a parent directory of the \
+                            backed-up paths";
                 return Err(Error::new(Kind::Refused, what)
                     .at(self.options.to.join(shown(&named[..at])))
-                    .advice("name what is to be restored as SNAPSHOT:PATH, and --to a directory"));
+                    .advice(
+                        "name the path to restore as SNAPSHOT:PATH, and a target directory with \
+                         --to",
+                    ));
             }
         }
         Ok(())
@@ -286,7 +291,7 @@ fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
             "restored entries belong",
         );
         let what = format!("{entries} to you, not to the original owner");
-        let advice = "only root can change owners: restore as root to keep them";
+        let advice = "only root can change owners: restore as root to keep the original owners";
         plan.monitor.warning(options.to, Error::new(Kind::Refused, what).advice(advice));
     }
     if options.verify {
@@ -300,7 +305,7 @@ fn write_tree(plan: &RestorePlan<'_>, selection: &Selection<'_>) -> Result<()> {
 #[must_use]
 pub fn mark_of(snapshot: &Snapshot, below: &[u8]) -> Vec<u8> {
     let what =
-        format!("pinstripe restores snapshot {} here and has not ended; path: /", snapshot.id);
+        format!("a restore of snapshot {} into this directory has not ended; path: /", snapshot.id);
     [what.as_bytes(), below, b"\n"].concat()
 }
 
@@ -315,7 +320,7 @@ fn make_way(sink: &TreeSink, below: &[u8]) -> Result<()> {
 }
 
 /// The advice for a refused removal.
-const OVERRIDE_IT: &str = "check with --dry-run; if that is intended, add --yes";
+const OVERRIDE_IT: &str = "check the removals with --dry-run; if they are intended, add --yes";
 
 /// Refuses to remove anything by the entries of a snapshot with losses, which may lack them for
 /// that reason.
@@ -323,8 +328,10 @@ pub(super) fn refuse_losses(snapshot: &Snapshot) -> Result<()> {
     let lost = snapshot.count("losses").unwrap_or(0);
     if lost > 0 {
         let lost = pinstripe_base::units::counted(lost, "entry", "entries");
-        let what =
-            format!("{lost} could not be backed up: --delete would remove what the snapshot lacks");
+        let what = format!(
+            "{lost} could not be backed up: --delete would remove these paths, because the \
+             snapshot lacks them"
+        );
         return Err(Error::new(Kind::Refused, what).advice(OVERRIDE_IT));
     }
     Ok(())
@@ -344,7 +351,7 @@ pub(super) fn refuse_beyond_reason(selection: &Selection<'_>, removed: RemovedCo
         }
     }
     if removed.entries > entries {
-        let what = "more entries would be removed than the snapshot has there";
+        let what = "more entries would be removed than the snapshot has under this path";
         return Err(Error::new(Kind::Refused, what)
             .at(selection.options.to)
             .expected(format!("at most {entries}"), removed.entries)

@@ -54,8 +54,8 @@ pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Ent
         Some(error) => {
             let what = format!("nothing under this path can be read: {}", error.what());
             Err(Error::new(Kind::TooManyLosses, what).at(shown_from_root(below)).advice(
-                "the snapshot may have contained it: try an earlier snapshot, and see what else is \
-                 lost with: pinstripe check --read-data",
+                "the snapshot may have contained this path: try an earlier snapshot; 'pinstripe \
+                 check --read-data' lists what else is lost",
             ))
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn first_entry(tree: &mut TreeReader<'_>, below: &[u8]) -> Result<Ent
 
 /// The error for a path that a snapshot does not have.
 pub(crate) fn no_such_path(path: &[u8]) -> Error {
-    Error::new(Kind::NotFound, "the snapshot has nothing at this path")
+    Error::new(Kind::NotFound, "the snapshot has no entry at this path")
         .at(shown_from_root(path))
-        .advice("list its paths with: pinstripe ls SNAPSHOT; they begin at the root")
+        .advice("'pinstripe ls SNAPSHOT' lists the paths of the snapshot; they begin at the root")
 }

@@ -9,15 +9,15 @@ use pinstripe_base::monitor::Monitor;
 
 /// Advice: the superseded index runs were removed; other verbs handle the rest.
 pub(super) const REMOVED: &str = "the superseded index runs were removed; 'pinstripe scrub' or \
-     'pinstripe repair' restores what the member lacks";
+                                  'pinstripe repair' restores the objects that the member lacks";
 /// Advice: nothing was changed on the returned member.
-pub(super) const UNTOUCHED: &str =
-    "the other members are intact; 'pinstripe scrub' or 'pinstripe repair' updates this one";
+pub(super) const UNTOUCHED: &str = "the other members are intact; 'pinstripe scrub' or 'pinstripe \
+                                    repair' updates this member";
 /// Advice: the returned member is being brought up to date completely.
-pub(super) const UPDATED: &str = "it is being brought up to date";
+pub(super) const UPDATED: &str = "this member is being brought up to date";
 
-const BEHIND: &str = "its listings are outdated or incomplete: check again later; 'pinstripe probe \
-                      PLACE' tests what the endpoint supports";
+const BEHIND: &str = "the listings of this member's endpoint are outdated or incomplete: check \
+                      again later; 'pinstripe probe PLACE' tests what the endpoint supports";
 
 /// Reports each member that was absent, with its superfluous and its missing objects.
 pub(super) fn tell(store: &Store, stale: &BTreeMap<usize, Stale>, advice: &str, monitor: &Monitor) {

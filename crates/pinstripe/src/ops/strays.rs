@@ -149,7 +149,7 @@ fn stray(store: &Store, member: usize, name: ExtentName, ahead: &mut ReadAhead) 
         Ok(()) if is_kept || !needs_votes(store, room) => None,
         Ok(()) => stray(
             Error::new(Kind::Corrupt, "too few members have this object, so it is ignored")
-                .expected(format!("{} members or more", store.votes()), "fewer"),
+                .expected(format!("{} members or more with this object", store.votes()), "fewer"),
             true,
         ),
         Err(error) if error.kind() == Kind::NotFound || error.kind().is_about_keys() => None,
@@ -227,7 +227,7 @@ pub(super) fn set_aside(store: &Store, claim: &Claim, monitor: &Monitor) -> Resu
         }
         for Aside { stray, name, .. } in moved {
             left += 1;
-            let advice = format!("it was set aside as {}", name.path());
+            let advice = format!("the object was set aside as {}", name.path());
             monitor.warning(stray.place(store), stray.error.advice(advice));
         }
     }

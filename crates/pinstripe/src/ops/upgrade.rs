@@ -79,7 +79,7 @@ fn require_all(store: &Store) -> Result<()> {
     Err(Error::new(Kind::Refused, format!("member {number} is absent and would not be upgraded"))
         .at(&store.member_slots[number].place)
         .advice(format!(
-            "attach it, or rebuild it with 'pinstripe member replace {number} --to DIR'"
+            "attach the member, or rebuild it with 'pinstripe member replace {number} --to DIR'"
         )))
 }
 
@@ -156,8 +156,9 @@ fn refuse_writers(store: &Store) -> Result<()> {
     }
     let who = others.join(", ");
     Err(Error::new(Kind::Busy, format!("writers may be running (sessions {who})")).advice(format!(
-        "let them finish, then run this again; to end the session of a stopped machine: pinstripe \
-         gc --fence {}; to undo the upgrade: pinstripe upgrade --back",
+        "let the writers finish, then run this command again; to end the session of a stopped \
+         machine, run 'pinstripe gc --fence {}'; to undo the upgrade, run 'pinstripe upgrade \
+         --back'",
         others[0]
     )))
 }

@@ -38,9 +38,9 @@ use pinstripe_stripe::{Abort, Geometry, StripSink};
 /// The advice for a full member.
 fn free_space(number: usize) -> String {
     format!(
-        "free space on it with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, \
-         or replace it with a larger disk: pinstripe member replace {number} --to DIR; earlier \
-         snapshots are unaffected"
+        "free space with 'pinstripe forget' and 'pinstripe gc', which also work on a full disk, or \
+         move the member to a larger disk with 'pinstripe member replace {number} --to DIR'; \
+         earlier snapshots are unaffected"
     )
 }
 
@@ -311,7 +311,7 @@ impl<'a> MemberWriters<'a> {
                         "this backup was fenced by another process",
                     )
                     .at(member.place().join(name.path()))
-                    .advice("it made no snapshot; run it again"));
+                    .advice("the backup made no snapshot; run it again"));
                 }
                 // Another process has carried it here, or brought it in the same merge.
                 Err(error)
@@ -331,8 +331,9 @@ impl<'a> MemberWriters<'a> {
             return Ok(());
         }
         if let Some(number) = store.left_meanwhile()? {
-            let what = "this member left the store while the snapshot was put on it";
-            let advice = "run 'pinstripe repair': the member in its place may lack the snapshot";
+            let what = "this member left the store while the snapshot was being written to it";
+            let advice =
+                "run 'pinstripe repair': the member that replaced it may lack the snapshot";
             let place = &store.member_slots[number].place;
             self.shared.monitor.degraded(place, Error::new(Kind::Changed, what).advice(advice));
         }
@@ -439,8 +440,8 @@ impl WritersShared<'_> {
             let advice = if is_full {
                 free_space(number)
             } else if self.parity == 0 {
-                "this store has no parity; create a store with --parity 1 to survive the loss of a \
-                    member"
+                "this store has no parity; a store created with --parity 1 survives the loss of a \
+                 member"
                     .to_owned()
             } else {
                 "more members failed than parity can replace; earlier snapshots are unaffected"

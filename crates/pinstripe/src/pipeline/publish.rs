@@ -109,8 +109,11 @@ impl<'a> Publisher<'a> {
             }
             loose = self.index.plan_loose();
         }
-        Err(Error::new(Kind::Busy, "other writers kept merging the runs that this one relies on")
-            .advice("earlier snapshots are unaffected; run it again"))
+        Err(Error::new(
+            Kind::Busy,
+            "other writers kept merging the index runs that this writer relies on",
+        )
+        .advice("earlier snapshots are unaffected; run this command again"))
     }
 
     /// Writes an index run for these packs; returns its name, and the packs as the index run lists

@@ -89,7 +89,7 @@ impl MetadataWriter<'_> {
         let now = rustix::fs::fstat(handle.fd())
             .map_err(|errno| Error::io("cannot stat", shown(self.path), errno))?;
         if FileKind::from_st_mode(now.st_mode) != Some(metadata.kind) {
-            let what = format!("is not {}, as it was made", metadata.kind.name());
+            let what = format!("this entry is no longer {}", metadata.kind.name());
             return Err(Error::new(Kind::Changed, what).at(shown(self.path)));
         }
         let mut unset = Vec::new();
@@ -137,7 +137,7 @@ impl MetadataWriter<'_> {
         self.lacks(
             unset,
             MetadataPart::Owner,
-            format!("cannot set its owner to {uid}:{gid}"),
+            format!("cannot set the owner to {uid}:{gid}"),
             errno,
         );
         let uid_bit = if now.0 == uid { 0 } else { SETUID };
@@ -168,7 +168,7 @@ impl MetadataWriter<'_> {
             acl_changed |= name == ACL_ACCESS;
             if let Err(errno) = handle.set_xattr(name, value) {
                 let name = String::from_utf8_lossy(name);
-                let what = format!("cannot set its extended attribute {name}");
+                let what = format!("cannot set the extended attribute {name}");
                 self.lacks(unset, MetadataPart::Xattr, what, errno);
             }
         }
@@ -176,7 +176,7 @@ impl MetadataWriter<'_> {
     }
 
     fn permit(&self, handle: Handle<'_>, mode: u32, unset: &mut Vec<Unset>) {
-        let what = || format!("cannot set its mode to {mode:04o}");
+        let what = || format!("cannot set the mode to {mode:04o}");
         if let Err(errno) = handle.set_mode(mode) {
             self.lacks(unset, MetadataPart::Mode, what(), errno);
         } else if mode & SETGID != 0 {
@@ -200,7 +200,7 @@ impl MetadataWriter<'_> {
             self.lacks(
                 unset,
                 MetadataPart::Times,
-                "cannot set its modification time".into(),
+                "cannot set the modification time".into(),
                 errno,
             );
         }

@@ -19,7 +19,7 @@ const BLOCK_BYTES: u64 = 64 << 10;
 
 /// A regular file in the target, open for reading.
 #[derive(Debug)]
-pub struct Existing {
+pub(crate) struct Existing {
     root: Arc<Root>,
     fd: OwnedFd,
     path: Box<[u8]>,
@@ -152,11 +152,11 @@ impl Existing {
         let has_fewer_names = now.st_nlink < self.stat.st_nlink;
         let is_changed = changed(&now) != changed(&self.stat) && !has_fewer_names;
         if facts(&now) != facts(&self.stat) || is_changed {
-            let what = "another program changed the file while it was being restored; it is left \
-                as it is";
+            let what = "another program changed the file while it was being restored; the file is \
+                        left as it is";
             return Err(Error::new(Kind::Changed, what)
                 .at(shown(&self.path))
-                .advice("make sure that no program writes to it, and restore it again"));
+                .advice("make sure that no program writes to the file, and restore it again"));
         }
         Ok(())
     }
@@ -176,12 +176,18 @@ impl Existing {
                 )
             });
             match copied {
-                Ok(0) => return Err(self.failure("became shorter while it was copied", Errno::IO)),
+                Ok(0) => {
+                    return Err(
+                        self.failure("the file became shorter while it was copied", Errno::IO)
+                    );
+                }
                 Ok(count) => at += count as u64,
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     return self.copy_plainly(to, at..range.end);
                 }
-                Err(errno) => return Err(self.failure("cannot copy the unchanged parts", errno)),
+                Err(errno) => {
+                    return Err(self.failure("cannot copy the unchanged parts of the file", errno));
+                }
             }
         }
         Ok(())
@@ -193,11 +199,12 @@ impl Existing {
         while at < range.end {
             let length = (range.end - at).min(BLOCK_BYTES) as usize;
             if !self.read_at(at, &mut buffer[..length])? {
-                return Err(self.failure("became shorter while it was copied", Errno::IO));
+                return Err(self.failure("the file became shorter while it was copied", Errno::IO));
             }
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
-                let io = |errno| self.failure("cannot write the unchanged parts", errno);
+                let io =
+                    |errno| self.failure("cannot write the unchanged parts of the file", errno);
                 match retry_on_intr(|| rustix::io::pwrite(to, rest, at)).map_err(io)? {
                     0 => return Err(io(Errno::IO)),
                     written => {

@@ -68,7 +68,7 @@ impl FileSink {
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_bytes);
         let Some(end) = end else {
-            return Err(Error::corrupt("has content beyond its own size", shown(&self.path))
+            return Err(Error::corrupt("the file has content beyond its size", shown(&self.path))
                 .expected(
                     format_args!(
                         "at most {}",
@@ -83,8 +83,13 @@ impl FileSink {
         let mut rest = bytes;
         while !rest.is_empty() {
             let at = end - rest.len() as u64;
-            let io =
-                |errno| Error::io(format!("cannot write at byte {at}"), shown(&self.path), errno);
+            let io = |errno| {
+                Error::io(
+                    format!("cannot write to the file at byte {at}"),
+                    shown(&self.path),
+                    errno,
+                )
+            };
             match retry_on_intr(|| rustix::io::pwrite(&self.fd, rest, at)).map_err(io)? {
                 0 => return Err(io(rustix::io::Errno::IO)),
                 written => rest = &rest[written..],
@@ -113,7 +118,8 @@ impl FileSink {
         if self.end.load(Ordering::Relaxed) < self.size_bytes {
             retry_on_intr(|| rustix::fs::ftruncate(&self.fd, self.size_bytes)).map_err(
                 |errno| {
-                    let what = format!("cannot set its size to {} bytes", self.size_bytes);
+                    let what =
+                        format!("cannot set the size of the file to {} bytes", self.size_bytes);
                     Error::io(what, shown(&self.path), errno)
                 },
             )?;
@@ -123,8 +129,9 @@ impl FileSink {
         let unset = writer.apply(Handle::Open(self.fd.as_fd()))?;
         if self.root.rules.durable {
             // Before the rename: the name must not be durable earlier than the content.
-            rustix::fs::fsync(&self.fd)
-                .map_err(|errno| Error::io("cannot make it durable", shown(&self.path), errno))?;
+            rustix::fs::fsync(&self.fd).map_err(|errno| {
+                Error::io("cannot make the file durable", shown(&self.path), errno)
+            })?;
         }
         if self.made_as != *self.path {
             self.root.put_in_place(&self.made_as, &self.path)?;

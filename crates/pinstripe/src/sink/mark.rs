@@ -99,7 +99,10 @@ pub(super) fn refusal(directory: &OwnedFd, to: &Path) -> Error {
         return refused(
             "a restore into this directory was interrupted: files in it may be incomplete",
         )
-        .advice("continue it with the same command and --in-place, or choose an empty directory");
+        .advice(
+            "continue the restore with the same command and --in-place, or choose an empty \
+             directory",
+        );
     }
     refused("the target directory is not empty")
         .advice("choose an empty directory, or replace files in the way with --overwrite")

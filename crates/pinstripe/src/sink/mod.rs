@@ -255,7 +255,9 @@ impl TreeSink {
             FileKind::CharDevice => FileType::CharacterDevice,
             FileKind::BlockDevice => FileType::BlockDevice,
             FileKind::File | FileKind::Directory | FileKind::Symlink => {
-                return Err(Error::new(Kind::Usage, "is not a special file").at(shown(path)));
+                return Err(
+                    Error::new(Kind::Usage, "the entry is not a special file").at(shown(path))
+                );
             }
         };
         let is_device = matches!(metadata.kind, FileKind::CharDevice | FileKind::BlockDevice);
@@ -280,7 +282,9 @@ impl TreeSink {
     /// [`Kind::Refused`] when both paths are the same.
     pub fn hard_link(&self, existing: &[u8], new: &[u8]) -> Result<()> {
         if existing == new {
-            return Err(Error::new(Kind::Refused, "a name cannot link to itself").at(shown(new)));
+            return Err(
+                Error::new(Kind::Refused, "a name cannot be a hard link to itself").at(shown(new))
+            );
         }
         let from = self.root.parent(existing)?;
         let to = self.root.parent(new)?;
@@ -365,11 +369,10 @@ impl TreeSink {
         let parent = self.root.parent(path)?;
         let name = self.root.make(&parent, attempt, path, create)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let entry = self
-            .root
-            .way
-            .open(parent.as_fd(), &name, flags, Mode::empty())
-            .map_err(|errno| failure("cannot open what was just created", path, errno))?;
+        let entry =
+            self.root.way.open(parent.as_fd(), &name, flags, Mode::empty()).map_err(|errno| {
+                failure("cannot open the entry that was just created", path, errno)
+            })?;
         let writer = self.root.metadata_writer(path, metadata, self.root.inherits());
         let unset = writer.apply(Handle::Named(entry.as_fd()))?;
         self.root.move_over(&parent, &name, path)?;

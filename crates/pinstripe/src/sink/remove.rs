@@ -201,8 +201,10 @@ impl Root {
         let above = path[..path.len() - parent.name.len()].strip_suffix(b"/").unwrap_or_default();
         match self.is_on_mount_of_base(parent.as_fd(), above) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(stays(path, "something is mounted on a directory above it")),
-            Err(errno) => Err(failure("cannot open its directory", path, errno)),
+            Ok(false) => {
+                Err(stays(path, "a file system is mounted on a directory above this entry"))
+            }
+            Err(errno) => Err(failure("cannot open the directory of this entry", path, errno)),
         }
     }
 }
@@ -222,7 +224,7 @@ impl<'r> RemovalBase<'r> {
         let Parent { directory, name } = root.parent(path)?;
         let prefix = path.len() - name.len();
         let mount = MountIdentity::of_open(directory.as_fd())
-            .map_err(|errno| failure("cannot stat its directory", path, errno))?;
+            .map_err(|errno| failure("cannot stat the directory of this entry", path, errno))?;
         Ok(RemovalBase { root, directory, prefix, mount })
     }
 
@@ -236,14 +238,14 @@ impl<'r> RemovalBase<'r> {
         // Check the open directory: a mount may have appeared since its name was examined.
         match self.mount.is_same(MountIdentity::of_open(directory.as_fd()).map_err(io)?) {
             true => Ok(directory),
-            false => Err(stays(path, "something is mounted there")),
+            false => Err(stays(path, "a file system is mounted on this entry")),
         }
     }
 
     /// Returns the directory of `path`, and its last component.
     fn parent<'p>(&self, path: &'p [u8]) -> Result<(Passage<'_>, &'p [u8])> {
         let parent = self.root.way.parent(self.directory.as_fd(), &path[self.prefix..]);
-        parent.map_err(|errno| failure("cannot open its directory", path, errno))
+        parent.map_err(|errno| failure("cannot open the directory of this entry", path, errno))
     }
 
     /// Removes one name; returns whether it existed.
@@ -251,13 +253,13 @@ impl<'r> RemovalBase<'r> {
         let io = |errno| failure("cannot remove it", path, errno);
         let (parent, name) = self.parent(path)?;
         if !self.mount.is_same(MountIdentity::of_open(parent.as_fd()).map_err(io)?) {
-            return Err(stays(path, "something is mounted on a directory above it"));
+            return Err(stays(path, "a file system is mounted on a directory above this entry"));
         }
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(parent.as_fd(), name, flags) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(Errno::BUSY) => Err(stays(path, "something is mounted there")),
+            Err(Errno::BUSY) => Err(stays(path, "a file system is mounted on this entry")),
             Err(errno) => Err(io(errno)),
         }
     }
@@ -270,7 +272,7 @@ impl<'r> RemovalBase<'r> {
         let stat = stat.map_err(io)?;
         match self.mount.is_same(MountIdentity::of_name(parent.as_fd(), name).map_err(io)?) {
             true => Ok(stat),
-            false => Err(stays(path, "something is mounted there")),
+            false => Err(stays(path, "a file system is mounted on this entry")),
         }
     }
 
@@ -296,7 +298,7 @@ impl<'r> RemovalBase<'r> {
                     .map_err(|errno| failure("cannot list the directory", &path, errno))?;
                 let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
                 if names.iter().any(|name| name == MEMBER_LABEL) {
-                    return Err(stays(&path, "it is a member of a store"));
+                    return Err(stays(&path, "the directory is a member of a store"));
                 }
                 open.push((path, names));
             } else {
@@ -313,7 +315,7 @@ impl<'r> RemovalBase<'r> {
 type ShowRemoved<'s> = dyn FnMut(&[u8], u64, bool) -> Result<()> + 's;
 
 fn stays(path: &[u8], why: &str) -> Error {
-    Error::new(Kind::Refused, format!("is not removed: {why}")).at(shown(path))
+    Error::new(Kind::Refused, format!("this entry is not removed: {why}")).at(shown(path))
 }
 
 fn list(directory: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, FileType)>, Errno> {

@@ -51,7 +51,7 @@ impl Root {
         let (directory, name) = self
             .way
             .parent(self.directory.as_fd(), path)
-            .map_err(|errno| failure("cannot open its directory", path, errno))?;
+            .map_err(|errno| failure("cannot open the directory of this entry", path, errno))?;
         Ok(Parent { directory, name })
     }
 
@@ -145,7 +145,7 @@ impl Root {
             }
             other => other,
         }
-        .map_err(|errno| failure("cannot replace what is already there", path, errno))
+        .map_err(|errno| failure("cannot replace the existing entry", path, errno))
     }
 
     /// Removes a directory that is in the way: an empty one, or any directory if the rules allow
@@ -197,7 +197,7 @@ impl Parent<'_, '_> {
         match rustix::fs::unlinkat(self.as_fd(), self.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) => self.clear_directory(path),
-            Err(errno) => Err(failure("cannot remove what is in the way", path, errno)),
+            Err(errno) => Err(failure("cannot remove the entry in the way", path, errno)),
         }
     }
 
@@ -215,7 +215,7 @@ impl Parent<'_, '_> {
 pub(super) fn full_directory(path: &[u8]) -> Error {
     let what = "a directory that is not empty is in the way, and is not removed";
     let error = Error::new(Kind::Refused, what).at(shown(path));
-    error.advice("move it away, or restore into another directory")
+    error.advice("move the directory away, or restore into another directory")
 }
 
 pub(super) fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {

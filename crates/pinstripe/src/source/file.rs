@@ -85,7 +85,7 @@ impl SourceFile {
         }
         self.seek_extents(size, MAX_EXTENTS).or_else(|errno| match errno {
             Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS => Ok(vec![whole]),
-            _ => Err(Error::io("cannot find its holes", shown(&self.path), errno)),
+            _ => Err(Error::io("cannot find the holes of the file", shown(&self.path), errno)),
         })
     }
 
@@ -129,7 +129,7 @@ impl SourceFile {
                 Ok(count) => filled += count,
                 Err(errno) => {
                     return Err(Error::io(
-                        format!("cannot read at byte {at}"),
+                        format!("cannot read the file at byte {at}"),
                         shown(&self.path),
                         errno,
                     ));

@@ -82,10 +82,12 @@ fn open_entry(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
 /// Returns the error for an entry that the walk saw and that cannot be opened now.
 fn open_failure(path: &[u8], errno: Errno) -> Error {
     match errno {
-        Errno::NOENT => Error::new(Kind::Changed, "vanished before it was read").at(shown(path)),
+        Errno::NOENT => {
+            Error::new(Kind::Changed, "the path vanished before it was read").at(shown(path))
+        }
         // A component is now a symlink or a file, or the file is a socket or a driverless node.
         Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => {
-            Error::new(Kind::Changed, "was replaced by something else before it was read")
+            Error::new(Kind::Changed, "the path was replaced by something else before it was read")
                 .at(shown(path))
         }
         _ => failure("cannot open", path, errno),
@@ -94,5 +96,5 @@ fn open_failure(path: &[u8], errno: Errno) -> Error {
 
 /// Returns the error for an entry that was of type `kind` when the walk saw it.
 fn no_longer(path: &[u8], kind: &str) -> Error {
-    Error::new(Kind::Changed, format!("is no longer {kind}")).at(shown(path))
+    Error::new(Kind::Changed, format!("the path is no longer {kind}")).at(shown(path))
 }

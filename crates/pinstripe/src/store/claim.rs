@@ -126,12 +126,12 @@ impl Store {
 fn has_the_right(other: &Session) -> Error {
     Error::new(
         Kind::Busy,
-        "another process is moving parts of packs, changing members, or repairing",
+        "another process is moving extents of packs, changing members, or repairing the store",
     )
     .at(name_of(other.id).path())
     .advice(
-        "let it finish, then run this again, or wait for it with --wait; if it ran on a \
-             machine that has stopped since, remove this file from all members",
+        "let the other process finish, then run this command again, or wait with --wait; if that \
+         process ran on a machine that has stopped since, remove this file from all members",
     )
 }
 
@@ -153,9 +153,9 @@ impl Claim {
         if self.members.iter().any(stands) {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "the claim to move parts of packs was taken from this process")
+        Err(Error::new(Kind::Busy, "another process took over the claim to move extents of packs")
             .at(self.name.path())
-            .advice("run this again: it continues where it stopped"))
+            .advice("run this command again: it continues where it stopped"))
     }
 }
 

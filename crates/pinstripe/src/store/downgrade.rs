@@ -41,7 +41,7 @@ pub(super) fn refuse(
             None => Ok(()),
             Some(evidence) => Err(both(
                 "the label says that this store is not encrypted, but this object exists only in \
-                 an encrypted one",
+                 an encrypted store",
                 evidence,
             )),
         };
@@ -51,7 +51,7 @@ pub(super) fn refuse(
     match plain.first() {
         Some(first) if plain.len() > usize::from(config.parity) => {
             Err(both("an encrypted store contains keys in the clear", first.clone()).expected(
-                "a sealed key ring alone",
+                "only a sealed key ring",
                 format!("a key ring and keys in the clear on {} members", plain.len()),
             ))
         }
@@ -62,8 +62,8 @@ pub(super) fn refuse(
 fn both(what: &str, place: PathBuf) -> Error {
     Error::new(Kind::NotEncrypted, what).at(place).advice(
         "the members were changed by something other than pinstripe: compare them with a copy, and \
-         open the store through an unchanged member; --i-know-it-is-plain opens it as its label \
-         says",
+         open the store through an unchanged member; --i-know-it-is-plain opens the store without \
+         encryption, as its label says",
     )
 }
 

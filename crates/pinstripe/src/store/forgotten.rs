@@ -121,7 +121,7 @@ pub(crate) fn read_mark(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<O
     store.verify(ExtentName::In(Room::Forgotten, name), bytes)?;
     match Mark::decode(bytes) {
         Ok(mark) if mark.name() == name && mark.store == store.config.store => Ok(Some(mark)),
-        Ok(_) => Err(Error::new(Kind::Corrupt, "this mark has another name")),
+        Ok(_) => Err(Error::new(Kind::Corrupt, "the content of this mark does not match its name")),
         Err(error) => match GcObject::decode(bytes) {
             Ok(GcObject { step: DeletionStep::Void { .. }, condemnation, .. })
                 if condemnation.0 == name =>

@@ -105,7 +105,10 @@ fn read(store: &Store, session: SessionId, count: u64, bytes: &[u8]) -> Result<H
     store.verify(name(session, count), bytes)?;
     let of = (heartbeat.store, heartbeat.session, heartbeat.count);
     if of != (store.config.store, session, count) {
-        return Err(Error::new(Kind::Corrupt, "this heartbeat has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this heartbeat does not match its name",
+        ));
     }
     Ok(heartbeat)
 }

@@ -161,21 +161,21 @@ impl Store {
     /// last slot and while members are absent, with [`Kind::Busy`] when another removal was faster,
     /// or with the errors of the members.
     pub(crate) fn remove_slot(&self, id: [u8; 16]) -> Result<()> {
-        self.refuse_absent("it would keep the removed slot")?;
+        self.refuse_absent("the member would keep the removed key slot")?;
         let room = self.key_room()?;
         let (ring, slots) = room.current().ok_or_else(|| {
             Error::new(Kind::Refused, "no intact key slot would be left")
-                .advice("first restore a copy of a member's keys/ directory")
+                .advice("first restore a copy of the keys/ directory of a member")
         })?;
         let is_damaged = room.damaged_slots(self.config.store).any(|damaged| damaged == id);
         if !is_damaged && !slots.iter().any(|slot| slot.id == id) {
             return Err(Error::new(Kind::NotFound, "there is no such key slot")
-                .advice("list them with: pinstripe key list"));
+                .advice("'pinstripe key list' lists the key slots"));
         }
         if !is_damaged && slots.len() == 1 {
             return Err(Error::new(Kind::Refused, "this is the last key slot").advice(
-                "without it, nothing could be read again; add another first: pinstripe key \
-                    add",
+                "without this key slot, nothing could be read again; first add another one with \
+                 'pinstripe key add'",
             ));
         }
         let removed = RemovedSlot { slot: id, ..room.next_removal(ring) };
@@ -186,7 +186,10 @@ impl Store {
         let (_, first) = self.present().next().ok_or_else(locked_error)?;
         first.put(name, &bytes).map_err(|error| match error.kind() {
             Kind::Exists => Error::new(Kind::Busy, "another key slot was removed at the same time")
-                .advice("nothing was changed; check with 'pinstripe key list' and run this again"),
+                .advice(
+                    "nothing was changed; check with 'pinstripe key list' and run this command \
+                     again",
+                ),
             _ => error,
         })?;
         for (_, member) in self.present().skip(1) {
@@ -210,7 +213,7 @@ impl Store {
     /// Fails with [`Kind::Refused`] while members are absent, with [`Kind::Busy`] when another
     /// rotation was faster, or with the errors of the members.
     pub(crate) fn rotate_keys(&mut self, new: &NewSlot) -> Result<KeySlot> {
-        self.refuse_absent("its old keys would not be replaced")?;
+        self.refuse_absent("the old keys on the member would not be replaced")?;
         // Held to the end: nothing may move, mend or change members during a rotation.
         let _claim = self.claim()?;
         let (unlocked, _) = self.current_ring()?;
@@ -239,8 +242,8 @@ impl Store {
             Kind::Exists => {
                 Error::new(Kind::Busy, "the keys were rotated by another process at the same time")
                     .advice(
-                        "nothing was changed; open the store with the password or key file set \
-                    there",
+                        "nothing was changed; open the store with the password or key file that \
+                         the other process set",
                     )
             }
             _ => error,
@@ -313,7 +316,7 @@ impl Store {
                 Kind::Usage,
                 "this store is not encrypted: it has no key slots",
             )
-            .advice("encryption is chosen when a store is made: see 'pinstripe init --help'"));
+            .advice("encryption is chosen when a store is created: see 'pinstripe init --help'"));
         }
         let unlocked = self.unlocked.as_ref().ok_or_else(locked_error)?;
         let room = self.key_room()?;

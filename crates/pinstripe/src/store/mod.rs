@@ -121,8 +121,8 @@ pub(crate) fn keys_name(config: &StoreConfig) -> ExtentName {
 /// The advice for a member that is absent or has failed.
 pub(crate) fn attach_or_replace(number: usize) -> String {
     format!(
-        "is the disk mounted? attach it again, then run 'pinstripe repair'; if it is lost, replace \
-         it: pinstripe member replace {number} --to DIR"
+        "is the disk mounted? attach the disk again, then run 'pinstripe repair'; if the disk is \
+         lost, run 'pinstripe member replace {number} --to DIR'"
     )
 }
 
@@ -136,10 +136,12 @@ pub(crate) fn geometry_over(config: &StoreConfig, members: usize) -> Result<Geom
     if data == 0 {
         return Err(Error::new(
             Kind::TooManyLosses,
-            format!("too few members for new data with {} for parity", config.parity),
+            format!("too few members are present for new data with {} for parity", config.parity),
         )
         .expected(format!("at least {}", config.parity + 1), members)
-        .advice("attach the absent members, or add another one: pinstripe member add DIR"));
+        .advice(
+            "attach the absent members, or add another member with 'pinstripe member add DIR'",
+        ));
     }
     Geometry::new(data as u8, config.parity, config.strip_bytes)
 }

@@ -116,8 +116,8 @@ impl Store {
         if self.newcomers.met().is_empty() {
             return Ok(());
         }
-        Err(Error::new(Kind::Busy, "the members of this store changed while this ran")
+        Err(Error::new(Kind::Busy, "the members of this store changed while this command ran")
             .at(self.named())
-            .advice("nothing was deleted; run it again"))
+            .advice("nothing was deleted; run this command again"))
     }
 }

@@ -165,7 +165,7 @@ impl Store {
             return Ok(());
         }
         Err(failed.unwrap_or_else(|| {
-            Error::new(Kind::TooManyLosses, format!("too few members for {name}"))
+            Error::new(Kind::TooManyLosses, format!("too few members are present to write {name}"))
                 .expected(self.least_members(quorum), took)
         }))
     }
@@ -228,8 +228,11 @@ impl Store {
             return Ok(names);
         }
         Err(failed.unwrap_or_else(|| {
-            Error::new(Kind::TooManyLosses, format!("too few members to list {}", room.dir()))
-                .expected(self.least_members(quorum), listed)
+            Error::new(
+                Kind::TooManyLosses,
+                format!("too few members are present to list {}", room.dir()),
+            )
+            .expected(self.least_members(quorum), listed)
         }))
     }
 

@@ -177,7 +177,7 @@ impl Store {
         let any = options.ask(any, |any| {
             real(any).map_err(|error| {
                 Error::io("there is no store here", any, error)
-                    .advice("is its disk mounted? name a member directory of a store")
+                    .advice("is the disk of the store mounted? name a member directory of a store")
             })
         })?;
         if is_remote(&any) {
@@ -316,7 +316,7 @@ impl Store {
             None => Ok(()),
             Some(number) => {
                 Err(Error::new(Kind::Usage, format!("there is no member {number} to be left out"))
-                    .advice("list the members with: pinstripe members"))
+                    .advice("'pinstripe members' lists the members"))
             }
         }
     }
@@ -340,12 +340,12 @@ impl Store {
         } else {
             (
                 Kind::TooManyLosses,
-                "attach them at their former places, or name a member that knows their new places \
-                 with --store",
+                "attach the members at their former places, or name a member that knows the new \
+                 places with --store",
             )
         };
         Err(Error::new(kind, format!("absent: member {}", places.join(", member ")))
-            .expected(format!("at most {} absent", self.config.parity), absent.len())
+            .expected(format!("at most {} absent members", self.config.parity), absent.len())
             .advice(advice))
     }
 }

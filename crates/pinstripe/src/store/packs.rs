@@ -343,7 +343,7 @@ pub(crate) fn missing_chunk(id: &ChunkId) -> Error {
 
 /// Returns the error for a pack that is not in the index's list.
 fn unknown_pack(place: RecordPlace) -> Error {
-    Error::new(Kind::NotFound, format!("the index knows no pack {}", place.pack))
+    Error::new(Kind::NotFound, format!("the index does not list pack {}", place.pack))
 }
 
 /// Returns the error for a chunk that is not at its place in the index.

@@ -98,7 +98,10 @@ pub fn state(store: &Store, index: &Index<'_>, failed: &[usize], monitor: &Monit
         let error = Error::new(Kind::Changed, counted.describe());
         let members = store.takers().iter().flatten().count();
         let advice = match index.packs().iter().any(|(_, pack)| pack.is_short_for(members)) {
-            true => "run 'pinstripe gc' to rewrite the packs that span more members than remain",
+            true => {
+                "run 'pinstripe gc' to rewrite the packs that have more extents than the store has \
+                 members"
+            }
             false => "run 'pinstripe repair' to restore the parity",
         };
         monitor.warning("packs", error.advice(advice));

@@ -116,7 +116,7 @@ impl Search {
         let (config, table) = match is_verified {
             true => newest().map(|label| (&label.config, &label.table)).ok_or_else(|| {
                 Error::corrupt(
-                    "no label of a member was made with the keys of this store",
+                    "no member has a label that was made with the keys of this store",
                     &self.any,
                 )
                 .advice(FORGED)
@@ -165,13 +165,15 @@ impl Search {
             return Ok(());
         }
         let recorded = recorded.display();
-        let what = format!("the label of member {number} is here, and also at {recorded}");
+        let what =
+            format!("the label of member {number} is in two places: here, and at {recorded}");
         Err(Error::new(Kind::WrongMember, what)
             .at(&self.any)
             .expected("one place for each member", "two places with the same label")
             .advice(format!(
-                "the other members know it at {recorded}: name that place, or another member, with \
-                 --store; if the whole member was moved from there, remove the label there ({})",
+                "the other members know this member at {recorded}: name that place, or another \
+                 member, with --store; if the complete member was moved from there, remove the old \
+                 label ({})",
                 ExtentName::Label.path()
             )))
     }
@@ -269,7 +271,7 @@ impl Search {
         let what = format!("member {} has left the store", own.member);
         Err(Error::new(Kind::NotFound, what)
             .at(&self.any)
-            .advice(format!("name a member with --store: {}", places.join(", "))))
+            .advice(format!("name a member of the store with --store: {}", places.join(", "))))
     }
 
     /// Whether the table has the member of this label, and the label does not belong to another
@@ -304,8 +306,10 @@ impl Search {
 
 /// Returns the error for a member that the caller asked to leave out.
 fn left_out(number: usize) -> Error {
-    Error::new(Kind::NotFound, format!("member {number} is left out as requested"))
-        .advice("run again without --without-member to use it, then run 'pinstripe repair'")
+    Error::new(Kind::NotFound, format!("member {number} is left out as requested")).advice(
+        "run the command again without --without-member to use the member, then run 'pinstripe \
+         repair'",
+    )
 }
 
 /// Returns the place of a label's own member, as a table records it.
@@ -326,8 +330,8 @@ fn of_another_half(place: &Path) -> Error {
     Error::new(Kind::WrongMember, "this member belongs to another half of the store")
         .at(place)
         .advice(format!(
-            "import the snapshots of that half: pinstripe member merge {}; then replace it with a \
-             new member: pinstripe member replace N --to DIR",
+            "import the snapshots of that half with 'pinstripe member merge {}'; then replace this \
+             member by a new one with 'pinstripe member replace N --to DIR'",
             place.display()
         ))
 }
@@ -356,7 +360,7 @@ pub(super) fn candidates(last_seen: &Path, own_old: &Path, own_new: &Path) -> Ve
 }
 
 /// The advice for a label that was not made with the store's keys.
-const FORGED: &str = "this label was written without a key of this store: its member is not to be \
+const FORGED: &str = "this label was written without a key of this store, so its member is not \
                       trusted; 'pinstripe repair' rewrites the label";
 
 /// Opens a directory as a member and reads its label.
@@ -420,21 +424,21 @@ fn read_label(member: &dyn Member) -> Result<Label> {
                 .at(place)
                 .advice(
                     "check the endpoint, the bucket and the prefix; if the member is lost for \
-                     good: pinstripe member replace N --to PLACE",
+                     good, run 'pinstripe member replace N --to PLACE'",
                 )
         }
         Kind::NotFound => Error::new(Kind::NotFound, "this directory is not a member of a store")
             .at(place)
             .advice(
-                "is its disk mounted? if the member is lost for good: pinstripe member replace N \
-                 --to DIR",
+                "is the disk of the member mounted? if the member is lost for good, run 'pinstripe \
+                 member replace N --to DIR'",
             ),
         _ => error,
     })?;
     Label::decode(&bytes).map_err(|error| {
         error
             .at(place.join(ExtentName::Label.path()))
-            .advice("open the store through another member, then run repair")
+            .advice("open the store through another member, then run 'pinstripe repair'")
     })
 }
 

@@ -83,14 +83,15 @@ pub(super) fn refuse_others(store: &Store, own: &Session) -> Result<()> {
     let Some(other) = others.find(is_in_the_way) else { return Ok(()) };
     let is_near = own.process.machine != [0; 16] && other.process.machine == own.process.machine;
     let what = format!(
-        "session {} (process {} on {} machine) writes to this store, and one at a time may: a \
-         member's endpoint has no create-if-absent",
+        "session {} (process {} on {} machine) is writing to this store, which allows only one \
+         writer at a time: a member's endpoint has no create-if-absent",
         other.id.short(),
         other.process.pid,
         if is_near { "this" } else { "another" },
     );
     Err(Error::new(Kind::Busy, what).advice(format!(
-        "let it finish, then run this again; if its machine is gone: pinstripe gc --fence {}",
+        "let the session finish, then run this command again; if its machine is gone, run \
+         'pinstripe gc --fence {}'",
         other.id.short()
     )))
 }
@@ -117,8 +118,8 @@ impl OpenSession<'_> {
             return Ok(());
         }
         self.store.delete_all(commit_of(&self.session))?;
-        Err(Error::new(Kind::Busy, "this session was ended by a gc while it wrote")
-            .advice("run this again: it continues from its last checkpoint"))
+        Err(Error::new(Kind::Busy, "a gc ended this session while it was writing")
+            .advice("run this command again: it continues from its last checkpoint"))
     }
 
     /// Whether any member still has the session; if none does, another process ended it.
@@ -158,8 +159,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Vec<Session>> {
     let mut unsound = found.unsound.into_iter();
     if let Some((name, error)) = unsound.find(|(name, _)| !is_cut_off(store, *name)) {
         return Err(error.at(name.path()).advice(
-            "what this writer relies on is unknown; if no writer is running, remove this file from \
-             all members",
+            "the data that this writer relies on is unknown; if no writer is running, remove this \
+             file from all members",
         ));
     }
     Ok(found.sound.into_values().collect())
@@ -229,7 +230,10 @@ pub fn read(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<Session> {
     let session = Session::decode(bytes)?;
     store.verify(name_of(SessionId(id)), bytes)?;
     if session.id.0 != id || session.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this session has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this session object does not match its name",
+        ));
     }
     Ok(session)
 }

@@ -154,9 +154,11 @@ fn needed(store: &Store) -> usize {
 fn decode(store: &Store, id: SnapshotId, bytes: &[u8]) -> Result<Snapshot> {
     let snapshot = open(store, bytes)?;
     if snapshot.id != id || snapshot.store != store.config.store {
-        return Err(
-            Error::new(Kind::Corrupt, "this snapshot has another name").expected(id, snapshot.id)
-        );
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this snapshot object does not match its name",
+        )
+        .expected(id, snapshot.id));
     }
     checkpoints::refuse(&snapshot)?;
     Ok(snapshot)
@@ -177,11 +179,11 @@ pub(crate) fn open(store: &Store, bytes: &[u8]) -> Result<Snapshot> {
 /// Fails with [`Kind::NotFound`] when there is none, with [`Kind::Usage`] when several ids begin
 /// with this text.
 pub fn find<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
-    let list = "list them with: pinstripe snapshots";
+    let list = "'pinstripe snapshots' lists the snapshots";
     if name == "latest" {
         return snapshots.last().ok_or_else(|| {
             Error::new(Kind::NotFound, "the store has no snapshot yet")
-                .advice("make one: pinstripe backup PATH")
+                .advice("make a snapshot with 'pinstripe backup PATH'")
         });
     }
     find_by_name(snapshots, |snapshot| snapshot.id, name, "snapshot")

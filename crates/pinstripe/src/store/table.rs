@@ -115,7 +115,8 @@ impl Store {
         match self.present().filter(is_newer).count() >= self.votes_on_leaving() {
             false => Ok(()),
             true => Err(Error::new(Kind::Busy, "this store is being upgraded").advice(
-                "finish the upgrade: pinstripe upgrade; or undo it: pinstripe upgrade --back",
+                "finish the upgrade with 'pinstripe upgrade', or undo it with 'pinstripe upgrade \
+                 --back'",
             )),
         }
     }
@@ -136,7 +137,7 @@ impl Store {
         };
         match is_upgraded {
             false => Ok(()),
-            true => Err(Error::new(Kind::Busy, "this store was upgraded while this ran")
+            true => Err(Error::new(Kind::Busy, "this store was upgraded while this command ran")
                 .advice("run it again")),
         }
     }
@@ -219,7 +220,10 @@ impl Store {
                 let place = self.member_slots.get(usize::from(label.member)).map(|it| &it.place);
                 Err(Error::new(Kind::Busy, "another process is changing the members of this store")
                     .at(place.unwrap_or(&self.named))
-                    .advice("let it finish, then run this again: it continues where it stopped"))
+                    .advice(
+                        "let the other process finish, then run this command again: it continues \
+                         where it stopped",
+                    ))
             }
             _ => Ok(()),
         }
@@ -255,10 +259,10 @@ impl Store {
             if votes >= self.votes_on_leaving() {
                 return Err(Error::new(
                     Kind::Busy,
-                    format!("member {} left the store while this ran", row.number),
+                    format!("member {} left the store while this command ran", row.number),
                 )
                 .at(&self.member_slots[usize::from(row.number)].place)
-                .advice("run it again: what it stored on other members is kept"));
+                .advice("run this command again: data that it stored on other members is kept"));
             }
         }
         Ok(())
@@ -346,11 +350,12 @@ impl Store {
                     if !member.list(room)?.is_empty() {
                         return Err(Error::new(
                             Kind::Refused,
-                            "this was a member of the store, and still holds extents",
+                            "this directory was a member of the store, and still holds extents",
                         )
                         .at(place)
                         .advice(
-                            "empty the directory if nothing in it is needed, then run this again",
+                            "empty the directory if nothing in it is needed, then run this command \
+                             again",
                         ));
                     }
                 }
@@ -369,7 +374,10 @@ impl Store {
         let mut table = self.table_now();
         table.generation = self.table.generation + 1;
         table.next = table.next.checked_add(1).ok_or_else(|| {
-            Error::new(Kind::Unsupported, "this store has had 65,535 members, which is all it can")
+            Error::new(
+                Kind::Unsupported,
+                "this store has had 65,535 members, which is the limit of a store",
+            )
         })?;
         table.rows.push(MemberRow {
             number: number as u16,
@@ -506,7 +514,7 @@ fn absolute(place: &Path) -> Result<std::path::PathBuf> {
 }
 
 fn all_left(named: &Path) -> Error {
-    Error::new(Kind::Busy, "all members left the store while this ran")
+    Error::new(Kind::Busy, "all members left the store while this command ran")
         .at(named)
-        .advice("name a member that is in the store now with --store, and run it again")
+        .advice("name a current member of the store with --store, and run this command again")
 }

@@ -237,7 +237,7 @@ impl<'a> TreeReader<'a> {
         if let (Some(last), Some(first)) = (&self.last_path, page.first())
             && compare_paths(last, &first.path) != Ordering::Less
         {
-            return Err(Error::new(Kind::Corrupt, "pages of a snapshot are out of order"));
+            return Err(Error::new(Kind::Corrupt, "the pages of a snapshot are out of order"));
         }
         self.last_path = page.last().map(|entry| entry.path.clone()).or(self.last_path.take());
         self.page = page.into();
@@ -290,4 +290,4 @@ pub(crate) fn lost_page(child: &Child, error: Error) -> Error {
 }
 
 /// The advice for a page that is lost.
-pub(crate) const SEE_WHAT_IS_LOST: &str = "see what else is lost with: pinstripe check --read-data";
+pub(crate) const SEE_WHAT_IS_LOST: &str = "'pinstripe check --read-data' lists what else is lost";

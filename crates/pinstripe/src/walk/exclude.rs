@@ -167,7 +167,10 @@ impl Pattern {
             Err(Error::new(Kind::Usage, format!("{noun} '{text}' {why}")).advice(advice))
         };
         if text.starts_with(b"!") {
-            return bad("is negated, which is not supported", r"write \! for a name with !");
+            return bad(
+                "is negated, which is not supported",
+                r"write \! for a name that begins with !",
+            );
         }
         if text.starts_with(b"~/") {
             let advice = r"write the complete path, or \~ for a directory of that name";
@@ -332,7 +335,7 @@ fn parse_name(text: &[u8]) -> Result<Vec<PatternToken>, &'static str> {
 /// Returns the byte itself, or the byte after a backslash.
 fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
     match byte {
-        0 => Err("holds a NUL byte, which no name can"),
+        0 => Err("contains a NUL byte, which no name can contain"),
         b'\\' => {
             let (&escaped, tail) = rest.split_first().ok_or("ends with a single \\")?;
             *rest = tail;
@@ -343,7 +346,7 @@ fn literal(byte: u8, rest: &mut &[u8]) -> Result<u8, &'static str> {
 }
 
 fn literal_escaped(byte: u8) -> Result<u8, &'static str> {
-    if byte == 0 { Err("holds a NUL byte, which no name can") } else { Ok(byte) }
+    if byte == 0 { Err("contains a NUL byte, which no name can contain") } else { Ok(byte) }
 }
 
 /// Parses a set whose `[` was already read.

@@ -261,7 +261,7 @@ impl Scanner {
         if is_entered || (is_directory && !lead.below.is_empty()) {
             self.descend(parent, name.to_owned(), &stat, lead, !is_entered);
         } else if !lead.below.is_empty() {
-            let what = "no longer a directory: the paths named below it do not exist";
+            let what = "this is no longer a directory: the paths named below it do not exist";
             self.trouble(Error::new(error::Kind::Changed, what));
         }
     }
@@ -280,9 +280,9 @@ impl Scanner {
     ) {
         let contains_itself = parent.is_within(stat.identity());
         if contains_itself && lead.named.is_none() {
-            let what = "contains itself through a mount; not entered";
+            let what = "this directory contains itself through a mount, so it is not entered";
             let error = Error::new(error::Kind::Refused, what);
-            self.trouble(error.advice("exclude it, or stay on one file system"));
+            self.trouble(error.advice("exclude this directory, or use --one-file-system"));
             if lead.below.is_empty() {
                 return;
             }
@@ -313,7 +313,7 @@ impl Scanner {
     /// fault.
     fn denied(&mut self, what: &str, errno: Errno) {
         self.trouble(match errno {
-            Errno::NOENT => Error::new(error::Kind::Changed, "vanished during the walk"),
+            Errno::NOENT => Error::new(error::Kind::Changed, "the path vanished during the walk"),
             _ => Error::io(what, place(&self.path), errno),
         });
     }
@@ -321,7 +321,8 @@ impl Scanner {
     fn refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Replaced | Refusal::System(Errno::NOTDIR | Errno::LOOP) => {
-                let what = "replaced during the walk by something else; not entered";
+                let what = "this directory was replaced during the walk by something else, so it \
+                            is not entered";
                 self.trouble(Error::new(error::Kind::Changed, what));
             }
             Refusal::System(errno) => self.denied("cannot open the directory", errno),

@@ -129,7 +129,10 @@ pub(crate) fn journal_width(log: &Log, shape: &Shape) -> Result<u32> {
                     ),
                     log.area_bytes,
                 )
-                .advice("create a new array with a larger --log-size and copy the data to it"));
+                .advice(
+                    "create a new array with a larger --log-size, and copy the data to the new \
+                     array",
+                ));
         }
     }
     Ok(width)

@@ -43,11 +43,9 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
     let (level, layout) = (now.level(), now.layout());
     let larger = ArrayGeometry::new(level, now.members(), chunk, layout, room)?;
     if !now.lies_as_in(&larger) {
-        let what = "far copies would have to be moved";
-        return Err(Error::new(Kind::Unsupported, what).advice(
-            "create a new array and copy the \
-                                                               data to it",
-        ));
+        let what = "the far copies of this array would have to be moved";
+        return Err(Error::new(Kind::Unsupported, what)
+            .advice("create a new array, and copy the data to the new array"));
     }
     for spare in logged.array.members.spares() {
         let mut superblock = logged.array.superblock();
@@ -60,12 +58,13 @@ fn larger(logged: &LoggedArray) -> Result<ArrayGeometry> {
 }
 
 fn no_room(member: &ArrayMember, needed: u64, room: u64) -> Error {
-    Error::new(Kind::Refused, "has no more room for data")
+    Error::new(Kind::Refused, "this member has no more room for data")
         .at(member.path())
-        .expected(format!("room for {needed} bytes"), room)
+        .expected(format!("room for {needed} bytes of data"), room)
         .advice(
-            "enlarge it, or replace it by a larger device; a device that grew far beyond its \
-             original size must be replaced, because its table of checksums has a fixed size",
+            "enlarge the member's device, or replace it by a larger device; a device that grew far \
+             beyond its original size must be replaced, because its table of checksums has a fixed \
+             size",
         )
 }
 

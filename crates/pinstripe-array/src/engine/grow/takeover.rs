@@ -124,7 +124,7 @@ impl LongWork {
     pub(super) fn check_whole(&self, logged: &LoggedArray, what: &str) -> Result<()> {
         if self.is_filling() || self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "other work on the array is running")
-                .advice("wait until that is done"));
+                .advice("wait until the running work is done"));
         }
         let is_present = |slot: &Slot| matches!(slot, Slot::Present(_));
         match logged.array.superblock().slots.iter().all(is_present) {

@@ -14,12 +14,11 @@ impl LongWork {
     pub(crate) fn begin_scrub(&mut self, array: &Array, repair: bool) -> Result<()> {
         if self.scrub.is_some() {
             return Err(Error::new(Kind::Busy, "the array is being scrubbed already")
-                .advice("wait until that is done, or cancel it"));
+                .advice("wait until the running scrub is done, or cancel it"));
         }
         if self.grow.is_some() {
-            return Err(
-                Error::new(Kind::Busy, "the array is growing").advice("wait until that is done")
-            );
+            return Err(Error::new(Kind::Busy, "the array is growing")
+                .advice("wait until the growth is done"));
         }
         let scrub = Scrub::new(repair, 0);
         let progress = scrub.progress();

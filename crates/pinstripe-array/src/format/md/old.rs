@@ -33,7 +33,9 @@ struct Words {
 impl Words {
     fn of(bytes: &[u8]) -> Result<Self> {
         if bytes.len() < SUPERBLOCK_BYTES {
-            return Err(corrupt("it is cut off").expected(SUPERBLOCK_BYTES, bytes.len()));
+            return Err(
+                corrupt("the superblock is cut off").expected(SUPERBLOCK_BYTES, bytes.len())
+            );
         }
         let (words, _) = bytes[..SUPERBLOCK_BYTES].as_chunks::<4>();
         let is_big_endian = u32::from_be_bytes(words[0]) == MAGIC;
@@ -80,7 +82,7 @@ fn fold(sum: u32) -> u32 {
 pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let words = Words::of(bytes)?;
     if words.at(0) != MAGIC {
-        return Err(Error::new(Kind::NotFound, "no md superblock of version 0.90")
+        return Err(Error::new(Kind::NotFound, "there is no md superblock of version 0.90")
             .expected(format!("{MAGIC:08x}"), format!("{:08x}", words.at(0))));
     }
     let version = (words.at(1), words.at(2));
@@ -95,7 +97,9 @@ pub(super) fn decode(bytes: &[u8], sector: u64) -> Result<MdSuperblock> {
     let wrong = match () {
         () if members as usize > DEVICES_MAX => "too many members",
         () if number as usize >= DEVICES_MAX => "an impossible device number",
-        () if level > 0 && size_sectors > sector => "its data would overlap its superblock",
+        () if level > 0 && size_sectors > sector => {
+            "the data area of the member would overlap its superblock"
+        }
         () => return Ok(fields(&words, sector)),
     };
     Err(corrupt(wrong))

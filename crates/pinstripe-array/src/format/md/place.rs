@@ -86,9 +86,12 @@ impl MdPlace {
         let superblock = MdSuperblock::decode(bytes)?;
         match superblock.device.place.sector {
             named if named == self.sector => Ok(superblock),
-            named => Err(unsupported("an md superblock at the wrong offset")
+            named => Err(unsupported("the md superblock is at the wrong offset")
                 .expected(format!("sector {}", self.sector), format!("sector {named}"))
-                .advice("name the complete device that md used; its length may have changed")),
+                .advice(
+                    "name the complete device that md used; the length of the device may have \
+                     changed",
+                )),
         }
     }
 }

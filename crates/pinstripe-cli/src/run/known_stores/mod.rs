@@ -128,7 +128,7 @@ impl KnownStores {
             && !self.has_complained
         {
             self.has_complained = true;
-            monitor.note(&format!("cannot save what this host knows about the store: {error}"));
+            monitor.note(&format!("cannot save this host's record of the store: {error}"));
         }
         self.stores.retain(|known| known.id != store.id);
         self.stores.push(store);

@@ -119,7 +119,7 @@ impl ArrayAssembleArgs {
         register: &Register,
     ) -> Result<bool> {
         if register.has(name) && server_of(name, register)?.is_some() {
-            run.screen.say(&format!("{name} is served already"));
+            run.screen.say(&format!("array {name} is already served"));
             return Ok(false);
         }
         self.assemble_one(run, name, devices, register)?;
@@ -141,7 +141,10 @@ fn own_name(name: &str, array: &str, register: &Register) -> Result<String> {
     }
     match register.has(name) {
         false => Ok(name.to_owned()),
-        true => Err(Error::new(Kind::Exists, format!("another array is registered as '{name}'"))
-            .advice("choose another name: 'pinstripe array assemble NAME DEVICE...'")),
+        true => Err(Error::new(
+            Kind::Exists,
+            format!("another array is registered with the name '{name}'"),
+        )
+        .advice("choose another name with 'pinstripe array assemble NAME DEVICE...'")),
     }
 }

@@ -92,7 +92,7 @@ struct Granule(Option<u32>);
 fn granule(text: &str) -> std::result::Result<Granule, String> {
     match Knob::parse("stripe_size", text).map_err(one_line)? {
         Knob::Granule(granule) => Ok(Granule(granule)),
-        _ => Err("auto, or a power of two from 4K to 1M".to_owned()),
+        _ => Err("the value auto, or a power of two from 4K to 1M".to_owned()),
     }
 }
 
@@ -110,12 +110,15 @@ impl ArrayCreateArgs {
                 "the number of devices does not match the members and spares",
             )
             .expected(wanted, self.devices.len())
-            .advice("name one device for each, or 'missing' for a member"));
+            .advice(
+                "name one device for each member and each spare; write 'missing' for an absent \
+                 member",
+            ));
         }
         let (members, spares) = self.devices.split_at(self.raid_devices);
         let is_missing = |path: &PathBuf| path.as_os_str() == "missing";
         if spares.iter().any(is_missing) {
-            return Err(Error::new(Kind::Usage, "a spare cannot be missing"));
+            return Err(Error::new(Kind::Usage, "a spare device cannot be 'missing'"));
         }
         let layout = match &self.layout {
             Some(text) => Layout::parse(self.level, text)?,

@@ -200,7 +200,8 @@ fn traffic(array: &Detail) -> Vec<String> {
             counted(of("syncs"), "sync"),
         ),
         format!(
-            "pieces of rows: {} full, {} read-modify-write, {} reconstruct-write, {} without parity",
+            "writes of array rows: {} full, {} read-modify-write, {} reconstruct-write, {} without \
+             parity",
             format_count(of("full_pieces")),
             format_count(of("read_modify_write_pieces")),
             format_count(of("reconstruct_write_pieces")),
@@ -212,7 +213,8 @@ fn traffic(array: &Detail) -> Vec<String> {
     if of("written_bytes") > 0 {
         let written = of("written_bytes") as f64;
         lines.push(format!(
-            "for each byte that users wrote: {:.2} written to members, {:.2} to logs, {:.2} to tables",
+            "for each byte that users wrote: {:.2} bytes written to members, {:.2} to logs, {:.2} \
+             to tables",
             all("written_bytes") / written,
             all("log_written_bytes") / written,
             all("tables_written_bytes") / written,

@@ -35,8 +35,11 @@ impl ArrayEventsArgs {
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let register = register()?;
         let Some(mut client) = server_of(&self.name, &register)? else {
-            return Err(Error::new(Kind::NotFound, format!("'{}' is not served", self.name))
-                .advice("serve it with 'pinstripe array serve'"));
+            return Err(Error::new(
+                Kind::NotFound,
+                format!("the array '{}' is not served", self.name),
+            )
+            .advice("serve the array with 'pinstripe array serve'"));
         };
         send_request(&mut client, &Request::Events)?;
         let mut told = 0_u64;

@@ -157,7 +157,7 @@ fn ours(it: &Superblock, readable: usize) -> Result<Fields> {
         ("State", if it.is_clean { "clean" } else { "active" }.to_owned()),
         ("Device UUID", scan::uuid(&it.member.to_string())),
         ("Events", it.generation.to_string()),
-        ("Superblocks", format!("{readable} of 2 can be read")),
+        ("Superblocks", format!("{readable} of the 2 superblocks can be read")),
         ("Device Role", role),
         (
             "Array State",

@@ -94,10 +94,10 @@ impl ArrayManageArgs {
     /// no device.
     fn nothing(&self, run: &Run) -> Result<Ending> {
         if self.fail.is_empty() && self.remove.is_empty() {
-            return Err(Error::new(Kind::Usage, "no change was named")
+            return Err(Error::new(Kind::Usage, "no change of the array was requested")
                 .advice("see 'pinstripe array manage --help'"));
         }
-        run.screen.say("no member matches: nothing is changed");
+        run.screen.say("no member of the array matches: nothing is changed");
         Ok(status::ending(run, &look_at_array(&self.name, &register()?)?))
     }
 

@@ -126,10 +126,13 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<()> {
             Err(Error::new(Kind::Io, format!("failed ({status}){said}")).at(&name))
         }
         None => {
-            let what = format!("did not end within {} s and was killed", deadline.as_secs_f64());
+            let what = format!(
+                "the program did not end within {} s and was killed",
+                deadline.as_secs_f64()
+            );
             Err(Error::new(Kind::Io, what).at(&name).advice(
-                "see why it hangs, or give it more time with --deadline; the event is not sent \
-                 again",
+                "find out why the program hangs, or give it more time with --deadline; the event \
+                 is not sent again",
             ))
         }
     }

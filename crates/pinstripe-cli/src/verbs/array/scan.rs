@@ -26,7 +26,7 @@ pub fn each(
         }
     }
     if names.is_empty() {
-        run.screen.say("no array is registered; to create one: pinstripe array create --help");
+        run.screen.say("no array is registered; see 'pinstripe array create --help'");
     }
     Ok(failed.ending(done))
 }

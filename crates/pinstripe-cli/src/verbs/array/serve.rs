@@ -66,8 +66,9 @@ impl ArrayServeArgs {
     /// [`serve`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
         if self.nbd.is_empty() && self.fuse.is_none() {
-            return Err(Error::new(Kind::Usage, "no address and no mountpoint was named")
-                .advice("name one with --nbd ADDRESS or --fuse MOUNTPOINT"));
+            return Err(Error::new(Kind::Usage, "no address and no mountpoint was named").advice(
+                "name an address with --nbd ADDRESS, or a mountpoint with --fuse MOUNTPOINT",
+            ));
         }
         let stop = signals::catch()?;
         let register = register()?;

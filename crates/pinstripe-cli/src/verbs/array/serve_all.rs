@@ -35,8 +35,10 @@ pub fn serve_all(
 ) -> Result<Ending> {
     let names = register.names()?;
     if names.is_empty() {
-        return Err(Error::new(Kind::NotFound, "no array is registered")
-            .advice("create one with 'pinstripe array create', or 'pinstripe array assemble' it"));
+        return Err(Error::new(Kind::NotFound, "no array is registered").advice(
+            "create an array with 'pinstripe array create', or assemble one with 'pinstripe array \
+             assemble'",
+        ));
     }
     let failures = Mutex::new(Failures::default());
     let stops = names.iter().map(|_| Stop::new()).collect::<Result<Vec<_>>>()?;
@@ -95,8 +97,11 @@ fn serve_one(
 pub fn with_name(text: &str, name: &str) -> Result<String> {
     match text.contains(NAME_WORD) {
         true => Ok(text.replace(NAME_WORD, name)),
-        false => Err(Error::new(Kind::Usage, format!("'{text}' would be the same for all arrays"))
-            .advice(format!("write '{NAME_WORD}' where the name of the array belongs"))),
+        false => Err(Error::new(
+            Kind::Usage,
+            format!("the address or mountpoint '{text}' would be the same for all arrays"),
+        )
+        .advice(format!("write '{NAME_WORD}' where the name of the array belongs"))),
     }
 }
 
@@ -120,7 +125,7 @@ pub fn announce(run: &Run, name: &str, served: &Served, bytes: u64) {
     for export in &served.exports {
         run.screen.say(&format!("  {}", escape::text(export)));
     }
-    run.screen.say(&format!("until an interrupt, or 'pinstripe array stop {name}'"));
+    run.screen.say(&format!("until an interrupt (Ctrl-C) or 'pinstripe array stop {name}'"));
     run.screen.flush();
 }
 

@@ -179,12 +179,15 @@ type Openers = (PathBuf, Arc<AtomicUsize>);
 fn refuse_used(openers: Option<&Openers>, force: bool) -> Result<()> {
     match openers.filter(|(_, count)| !force && count.load(Ordering::Relaxed) > 0) {
         None => Ok(()),
-        Some((file, _)) => Err(Error::new(Kind::Busy, "is open in a program, or is a loop device")
-            .at(file)
-            .advice(
-                "unmount it and stop the programs that use it first ('losetup --associated FILE' \
-                 lists loop devices); to stop anyway: --force",
-            )),
+        Some((file, _)) => Err(Error::new(
+            Kind::Busy,
+            "a program has this file open, or it is the backing file of a loop device",
+        )
+        .at(file)
+        .advice(
+            "first unmount the file and stop the programs that use it ('losetup --associated FILE' \
+             lists loop devices); to stop anyway, use --force",
+        )),
     }
 }
 

@@ -54,7 +54,7 @@ impl ArraySetArgs {
                     Kind::Usage,
                     "the array is not served, so no work is running",
                 )
-                .advice("check it here with 'pinstripe array scrub'"));
+                .advice("check the array with 'pinstripe array scrub'"));
             }
         }
         if !set.is_empty() {

@@ -33,9 +33,11 @@ impl ArrayWaitArgs {
         let register = register()?;
         let Some(client) = server_of(&self.name, &register)? else {
             if let Some(work) = look_at_array(&self.name, &register)?.work {
-                let what = format!("{} is pending, and no process serves the array", work.kind);
+                let what =
+                    format!("the work '{}' is pending, but no process serves the array", work.kind);
                 return Err(Error::new(Kind::Busy, what).advice(format!(
-                    "it continues when the array is served: pinstripe array serve {}",
+                    "the work continues when the array is served; to serve it, run 'pinstripe \
+                     array serve {}'",
                     self.name
                 )));
             }

@@ -184,10 +184,7 @@ fn has_failed(device: Option<&Path>, when: &str, detail: &Detail) -> Error {
         Some(device) => Error::new(Kind::Io, what).at(device),
         None => Error::new(Kind::Io, format!("a device {what}")),
     };
-    error.advice(format!(
-        "see 'pinstripe array detail {}', and add or replace with another device",
-        detail.name
-    ))
+    error.advice(format!("see 'pinstripe array detail {}', and use another device", detail.name))
 }
 
 fn is_scrub(report: &ReportDetail) -> bool {
@@ -197,14 +194,16 @@ fn is_scrub(report: &ReportDetail) -> bool {
 /// The error for a scrub that another process ended.
 fn was_cancelled(report: &ReportDetail, detail: &Detail) -> Error {
     let what = format!(
-        "the {} was cancelled after {} of {} of each member",
+        "the {} was cancelled when {} of {} of each member was done",
         report.kind,
         format_size(report.bytes),
         format_size(detail.member_bytes)
     );
     let again = if report.kind == "repair" { " --repair" } else { "" };
-    Error::new(Kind::Changed, what)
-        .advice(format!("to compare everything: pinstripe array scrub {}{again}", detail.name))
+    Error::new(Kind::Changed, what).advice(format!(
+        "to compare everything, run 'pinstripe array scrub {}{again}'",
+        detail.name
+    ))
 }
 
 /// Reports the result of work. Blocks that could not be restored are losses.
@@ -217,20 +216,27 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
             (_, None) => "of an unknown member".to_owned(),
         };
         let fate = if it.is_mended { ", repaired" } else { "" };
-        run.screen
-            .row(&format!("mismatch: {whose} at byte {} of its data{fate}", it.member_offset))?;
+        run.screen.row(&format!(
+            "mismatch: {whose} at byte {} of the member's data{fate}",
+            it.member_offset
+        ))?;
     }
     if is_scrub(report) && report.is_finished {
         let found = match report.mismatches.len() {
             0 => "nothing is wrong",
-            _ => "what is wrong is listed above",
+            _ => "the mismatches are listed above",
         };
-        run.screen.say(&format!("{} of each member compared: {found}", format_size(report.bytes)));
+        run.screen.say(&format!("compared {} of each member: {found}", format_size(report.bytes)));
     }
     if report.lost_blocks > 0 {
-        let what = format!("{} of 4 KiB cannot be rebuilt", counted(report.lost_blocks, "block"));
-        let error = Error::new(Kind::TooManyLosses, what)
-            .advice("reading them fails until they are written again: restore them from a backup");
+        let what = format!(
+            "{} of 4 KiB of the array cannot be rebuilt",
+            counted(report.lost_blocks, "block")
+        );
+        let error = Error::new(Kind::TooManyLosses, what).advice(
+            "reads of the lost blocks fail until the blocks are written again: restore them from a \
+             backup",
+        );
         run.monitor.loss(&report.kind, error);
     }
     Ok(())
@@ -239,12 +245,16 @@ fn tell(run: &Run, report: &ReportDetail) -> Result<()> {
 fn interrupted(work: &str, detail: &Detail) -> Error {
     let (what, advice) = match &detail.served {
         Some(served) => (
-            format!("no longer waiting for {work}: it continues in process {}", served.process),
-            format!("to wait for it: pinstripe array wait {}", detail.name),
+            format!(
+                "this command no longer waits for {work}, which continues in process {}",
+                served.process
+            ),
+            format!("to wait for the work, run 'pinstripe array wait {}'", detail.name),
         ),
         None => (
             format!("{work} was interrupted"),
-            "completed work is kept; the rest continues when the array is opened again".to_owned(),
+            "completed work is kept; the remaining work continues when the array is opened again"
+                .to_owned(),
         ),
     };
     Error::new(Kind::Interrupted, what).advice(advice)
@@ -262,7 +272,7 @@ pub fn follow(run: &Run, reached: &mut Reached, stop: &AtomicBool) -> Result<Det
         let Some(work) = &detail.work else { return Ok(detail) };
         if !detail.is_usable {
             return Err(Error::new(Kind::TooManyLosses, "the array is no longer usable")
-                .advice("see 'pinstripe array detail' for what failed"));
+                .advice("'pinstripe array detail' shows which members failed"));
         }
         run.monitor.set_total(work.all_bytes, 0);
         run.monitor.add(Counter::CheckedBytes, work.done_bytes.saturating_sub(told));

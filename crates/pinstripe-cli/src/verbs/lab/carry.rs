@@ -119,10 +119,13 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
     let lost: Vec<String> =
         results.lost_hosts().map(|(host, why)| format!("{}: {why}", host.address)).collect();
     if !lost.is_empty() {
-        let which = if lost.len() == 1 { "a host was lost" } else { "hosts were lost" };
+        let which =
+            if lost.len() == 1 { "the connection to a host was lost" } else { "hosts were lost" };
         let error = Error::new(Kind::Unanswered, format!("{which}: {}", lost.join("; ")));
         return Err(match has_runs(results) {
-            true => error.advice(format!("the results until then are in {}", escape::path(place))),
+            true => {
+                error.advice(format!("the results until the loss are in {}", escape::path(place)))
+            }
             false => error,
         });
     }
@@ -134,7 +137,7 @@ pub fn check_complete(results: &Results, place: &Path) -> Result<()> {
         }
         false => Err(Error::new(Kind::Interrupted, "interrupted; the results so far are saved")
             .at(place)
-            .advice("see it with 'pinstripe lab show FILE'")),
+            .advice("'pinstripe lab show FILE' shows the results")),
     }
 }
 
@@ -198,7 +201,7 @@ pub fn whole_dir_or(cannot: &str, dir: &Path) -> Result<PathBuf> {
     let whole = whole.map_err(|error| Error::io(cannot, dir, error))?;
     match whole.is_dir() {
         true => Ok(whole),
-        false => Err(Error::new(Kind::Usage, "is not a directory").at(dir)),
+        false => Err(Error::new(Kind::Usage, "this is not a directory").at(dir)),
     }
 }
 

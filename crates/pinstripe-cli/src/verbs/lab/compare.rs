@@ -77,10 +77,13 @@ impl LabCompareArgs {
             run.screen.event(&event)?;
         }
         if is_noisy {
-            run.screen.row("runs count that were disturbed by other load")?;
+            run.screen.row("runs that were disturbed by other load count too")?;
         }
         for name in &found.unmatched {
-            run.screen.row(&format!("{}: only one side has it", escape::text(name)))?;
+            run.screen.row(&format!(
+                "{}: only one of the two sides has this variant",
+                escape::text(name)
+            ))?;
         }
         for (at, line) in found.differences.iter().enumerate() {
             if at == 0 {
@@ -117,9 +120,15 @@ impl LabCompareArgs {
                 Ok((std::slice::from_ref(before), std::slice::from_ref(after)))
             }
             (_, []) => {
-                let error =
-                    Error::new(Kind::Usage, "it is not clear which results are the later ones");
-                Err(error.advice("two files, or several of each: lab compare A... -- B..."))
+                let error = Error::new(
+                    Kind::Usage,
+                    "it is unclear which of the files have the earlier results and which the later \
+                     ones",
+                );
+                Err(error.advice(
+                    "name two files, or separate earlier and later files by --: lab compare A... \
+                     -- B...",
+                ))
             }
             (before, after) => Ok((before, after)),
         }

@@ -114,7 +114,7 @@ fn last() -> Result<PathBuf> {
     last.map(|(_, path)| path).ok_or_else(|| {
         Error::new(Kind::NotFound, "nothing was measured yet")
             .at(folder)
-            .advice("measure with 'pinstripe lab run'")
+            .advice("measure something with 'pinstripe lab run'")
     })
 }
 

@@ -92,7 +92,7 @@ impl LabReportArgs {
         };
         let page = report_page_of_files(&all, &names, self.title.as_deref(), &history);
         put_file(page.as_bytes(), &out)?;
-        run.screen.say(&format!("the page is {}", escape::path(&out)));
+        run.screen.say(&format!("the report page was written to {}", escape::path(&out)));
         let facts = match all.as_slice() {
             [one] => tell::facts(one),
             many => Event::default().with("results", many.len()),
@@ -110,9 +110,12 @@ impl LabReportArgs {
                 .is_some_and(|(a, b)| a == b)
         };
         match files.iter().any(is_same) {
-            true => Err(Error::new(Kind::Usage, "the page would overwrite one of its results")
-                .at(out)
-                .advice("name another file with --out")),
+            true => Err(Error::new(
+                Kind::Usage,
+                "the report page would overwrite one of its result files",
+            )
+            .at(out)
+            .advice("name another file with --out")),
             false => Ok(out),
         }
     }

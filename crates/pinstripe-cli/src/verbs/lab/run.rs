@@ -240,9 +240,21 @@ impl LabRunArgs {
     /// results are kept and shown.
     pub fn run(&self, run: &Run) -> Result<Ending> {
         let common = &run.common;
-        refuse_option(!common.store.is_empty(), "--store", "a case measures directories: --dir")?;
-        refuse_option(common.threads.is_some(), "--threads", "a case has --workers")?;
-        refuse_option(!common.faults.is_empty(), "--fault", "a case measures what is there")?;
+        refuse_option(
+            !common.store.is_empty(),
+            "--store",
+            "a case measures directories: name them with --dir",
+        )?;
+        refuse_option(
+            common.threads.is_some(),
+            "--threads",
+            "use the option --workers of the case",
+        )?;
+        refuse_option(
+            !common.faults.is_empty(),
+            "--fault",
+            "a case measures real disks without simulated faults",
+        )?;
         let given: Vec<(&str, &str)> =
             self.given.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let values = Values::read(self.case.options, &given)?;
@@ -325,7 +337,8 @@ impl LabRunArgs {
         let is_asked = device.map(|device| consent::look(device, self.consent())).transpose()?;
         plan.may_begin()?;
         if let (Some(device), Some(true)) = (device, is_asked) {
-            let line = format!("would ask for the serial number of {}", escape::path(device));
+            let line =
+                format!("the run would ask for the serial number of {}", escape::path(device));
             run.screen.row(&line)?;
         }
         self.told_intents(run, &plan.intents(), &plan.variants(), plan.is_exact())

@@ -72,7 +72,7 @@ fn of_host(results: &Results, host: &str) -> Result<Results> {
             Error::new(Kind::NotFound, format!("there is no host '{host}' in these results"));
         let hosts: Vec<&str> = results.hosts.iter().map(|it| it.address.as_str()).collect();
         match hosts.is_empty() {
-            true => error.advice("they are of one machine"),
+            true => error.advice("the results are of one machine"),
             false => error.advice(format!("one of {}", hosts.join(", "))),
         }
     })

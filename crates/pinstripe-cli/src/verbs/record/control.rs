@@ -27,7 +27,7 @@ const TEXT_BYTES: usize = 2048;
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PEER: Peer = Peer {
     name: "the recorder",
-    advice: "check with 'pinstripe record ctl status' whether it still records",
+    advice: "'pinstripe record ctl status' shows whether the recorder still runs",
     silence: Kind::Unanswered,
 };
 
@@ -162,12 +162,12 @@ fn line_of(answer: &Value) -> String {
 
 fn ask(path: &Path, line: &str) -> Result<Value> {
     let mut client = Client::connect(path, PEER)?.ok_or_else(|| {
-        Error::new(Kind::NotFound, "nothing is being recorded there")
-            .at(path)
-            .advice("name the directory of a take that is being recorded, in any of its DIRs")
+        Error::new(Kind::NotFound, "no take is being recorded in this directory").at(path).advice(
+            "name the directory of a take that is being recorded, in any directory given with --to",
+        )
     })?;
     client.set_timeout(TIMEOUT)?;
     client.ask(line)?;
     serde_json::from_str(&client.line()?)
-        .map_err(|_| Error::new(Kind::Corrupt, "the answer is not understood").at(path))
+        .map_err(|_| Error::new(Kind::Corrupt, "the recorder sent an unknown answer").at(path))
 }

@@ -266,7 +266,11 @@ impl RecordArgs {
     /// # Errors
     /// Fails with the errors of [`record`].
     pub fn run(&self, run: &Run) -> Result<Ending> {
-        refuse_option(!run.common.store.is_empty(), "--store", "name directories with --to")?;
+        refuse_option(
+            !run.common.store.is_empty(),
+            "--store",
+            "name the directories for the take with --to",
+        )?;
         if let Some(RecordCommand::Ctl(ctl)) = &self.command {
             return ctl.run(run);
         }
@@ -286,7 +290,10 @@ impl RecordArgs {
         };
         plan.engine.chunk_bytes = self.chunk_of(plan.ring_bytes);
         if stop.is_set() {
-            return Err(Error::new(Kind::Interrupted, "stopped before the take began"));
+            return Err(Error::new(
+                Kind::Interrupted,
+                "the recorder was stopped before the take began",
+            ));
         }
         // Not before the measurement, which takes its time.
         (plan.started, plan.started_seconds) = started_now();
@@ -401,9 +408,12 @@ impl RecordArgs {
     fn check_osc(&self) -> Result<()> {
         match self.osc {
             Some(address) if !address.ip().is_loopback() && self.osc_from.is_empty() => {
-                Err(Error::new(Kind::Usage, "OSC from other machines needs their addresses")
-                    .expected("--osc-from", address)
-                    .advice("name who may send, as in --osc-from 192.168.1.0/24"))
+                Err(Error::new(
+                    Kind::Usage,
+                    "OSC messages from other machines are accepted only from known addresses",
+                )
+                .expected("--osc-from", address)
+                .advice("name the addresses that may send, as in --osc-from 192.168.1.0/24"))
             }
             _ => Ok(()),
         }
@@ -427,7 +437,7 @@ impl RecordArgs {
         let take = self.take.clone().unwrap_or_default();
         if !is_plain_name(&take) || take == "ctl" {
             return Err(Error::new(Kind::Usage, format!("'{take}' cannot be the name of a take"))
-                .advice("choose a name for a directory, without a slash"));
+                .advice("choose a name that a directory can have, without a slash"));
         }
         if self.mirror && self.to.len() < 2 {
             return Err(Error::new(Kind::Usage, "a mirror needs two directories")

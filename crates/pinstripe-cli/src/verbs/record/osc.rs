@@ -292,7 +292,7 @@ fn meaning(message: &OscMessage<'_>) -> Option<OscRequest> {
         ["toggle_all_rec_enables"] => return Some(OscRequest::ToggleAll),
         ["stop_forget"] => {
             return Some(OscRequest::Refused(
-                "a take cannot be removed by remote control: stop it",
+                "a take cannot be removed by remote control: stop the take instead",
             ));
         }
         ["rec_enable_toggle"]

@@ -53,14 +53,16 @@ impl OverdubArgs {
             (Some(to), _) => to.as_str(),
             (None, true) => "jack:",
             (None, false) => {
-                return Err(Error::new(Kind::Usage, "no playback target is given")
-                    .advice("name one with --play-to, as in --play-to jack: or alsa:default"));
+                return Err(Error::new(Kind::Usage, "no playback target is given").advice(
+                    "name a playback target with --play-to, as in --play-to jack: or --play-to \
+                     alsa:default",
+                ));
             }
         };
         if to == "pcm:-" {
             return Err(Error::new(
                 Kind::Usage,
-                "standard output has the messages of the recorder",
+                "standard output is used for the messages of the recorder",
             )
             .advice("play to a FIFO: --play-to pcm:FIFO"));
         }

@@ -29,7 +29,7 @@ pub fn measured(
     let mut ring = 0;
     for directory in directories {
         run.screen.say(&format!(
-            "measuring {} for {} with {}; --ring SIZE skips this",
+            "measuring {} for {} with {}; --ring SIZE skips this measurement",
             escape::path(directory),
             time::span(length),
             counted(share as u64, "stream"),
@@ -58,7 +58,7 @@ fn tell(run: &Run, directory: &std::path::Path, found: &Calibration) -> Result<(
         format_size(found.needed_bytes()),
     ));
     run.screen.say(&format!(
-        "  fullest ring {}, longest write {}, durable lag {}",
+        "  fullest ring: {}, longest write: {}, durable lag: {}",
         format_size(found.peak_bytes),
         ms(longest),
         ms(found.durable_lag.as_secs_f64()),

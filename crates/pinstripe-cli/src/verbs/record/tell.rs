@@ -123,7 +123,7 @@ pub fn begin(
         run.screen.say(&format!("OSC at {osc}"));
     }
     if plan.armed.is_some() {
-        run.screen.say("it begins with: pinstripe record ctl start DIR/TAKE");
+        run.screen.say("to begin the take, run 'pinstripe record ctl start DIR/TAKE'");
     }
     let event = Event::new("take").with("take", plan.take.as_str());
     let event = event.with("streams", status.streams).with("ring_bytes", plan.ring_bytes);
@@ -141,7 +141,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         run.monitor.note(refusal);
     }
     if !outcome.is_locked {
-        run.monitor.note("the rings are not locked in memory: allow more with ulimit -l");
+        run.monitor
+            .note("the rings are not locked in memory: allow more locked memory with 'ulimit -l'");
     }
     if outcome.manifest.state == TakeState::Armed {
         run.screen.say("the take never began: nothing was recorded, and its files were removed");
@@ -162,7 +163,8 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
         lost(last, run.count(Counter::Losses)),
     ));
     run.screen.say(&format!(
-        "ring worst {:.0} %, longest write {:.1} ms, durable lag worst {:.2} s, durable {:.2} s after the end",
+        "fullest ring {:.0} %, longest write {:.1} ms, longest durable lag {:.2} s, all data \
+         durable {:.2} s after the end",
         figures.ring_worst_percent,
         figures.longest_write_ms,
         figures.durable_lag_worst_ms / 1e3,
@@ -170,7 +172,7 @@ pub fn end(run: &Run, outcome: &TakeOutcome) -> Result<Ending> {
     ));
     for drift in &last.drifts {
         run.screen.say(&format!(
-            "the clock of '{}' is {:+} ppm off this machine's",
+            "the clock of '{}' differs by {:+} ppm from the clock of this machine",
             escape::text(&drift.source),
             // As a whole number there is no -0.
             drift.ppm.round() as i64
@@ -204,7 +206,7 @@ fn lost(last: &TakeStatus, losses: u64) -> String {
         ));
     }
     if last.missing_frames > 0 {
-        parts.push(format!("{} were not received", frames(last.missing_frames)));
+        parts.push(format!("{} were not received from the inputs", frames(last.missing_frames)));
     }
     match last.failed_directories {
         0 => {}
@@ -257,7 +259,7 @@ mod tests {
         };
         assert_eq!(told(0, 0, 0, 0), "nothing lost");
         assert_eq!(told(2, 0, 0, 1), "2 overruns: 8,192 frames lost");
-        assert_eq!(told(0, 480, 0, 1), "480 frames were not received");
+        assert_eq!(told(0, 480, 0, 1), "480 frames were not received from the inputs");
         assert_eq!(told(0, 0, 1, 0), "a directory failed, nothing lost");
         assert_eq!(told(0, 0, 2, 3), "2 directories failed");
         assert_eq!(told(0, 0, 0, 1), "with the losses named above", "an input could not be read");

@@ -18,8 +18,9 @@ use crate::xdg;
 /// The timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PEER: Peer = Peer {
-    name: "the process that shows it",
-    advice: "check with 'pinstripe mount status' and 'pinstripe overlay status' whether it still runs",
+    name: "the process that serves the mount",
+    advice: "'pinstripe mount status' and 'pinstripe overlay status' show whether the process \
+             still runs",
     silence: Kind::Io,
 };
 const REQUEST: &str = "status";
@@ -68,9 +69,12 @@ impl StatusSocket {
 pub(super) fn ask(verb: &str, mountpoint: &Path) -> Result<ShownStatus> {
     let socket = socket_of(verb, &full_path(mountpoint))?;
     ask_at(&socket)?.ok_or_else(|| {
-        Error::new(Kind::NotFound, format!("no 'pinstripe {verb}' of this user is mounted there"))
-            .at(mountpoint)
-            .advice(format!("list them with 'pinstripe {verb} status'"))
+        Error::new(
+            Kind::NotFound,
+            format!("no 'pinstripe {verb}' of this user is mounted at this path"),
+        )
+        .at(mountpoint)
+        .advice(format!("'pinstripe {verb} status' lists the mounts of this user"))
     })
 }
 

@@ -55,7 +55,8 @@ impl MetricsServer {
     /// # Errors
     /// Fails with the errors of the system.
     pub(super) fn bind(address: SocketAddr) -> Result<Self> {
-        let failed = |error| Error::io("cannot listen for HTTP", address.to_string(), error);
+        let failed =
+            |error| Error::io("cannot listen for HTTP requests", address.to_string(), error);
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(MetricsServer { listener, deadline: DEADLINE })

@@ -36,7 +36,10 @@ impl FromStr for MetricsPlace {
         }
         let Some(port) = text.strip_prefix("localhost:") else {
             return match text.is_empty() {
-                true => Err(Error::new(Kind::Usage, "write an address or a file")),
+                true => Err(Error::new(
+                    Kind::Usage,
+                    "write an address to listen at, or the path of a file",
+                )),
                 false => Ok(MetricsPlace::File(text.into())),
             };
         };

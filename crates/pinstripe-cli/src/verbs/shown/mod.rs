@@ -234,7 +234,10 @@ fn announce<T>(run: &Run, shown: &Shown<'_, T>, mount: &Mount, metrics: Option<&
         run.screen.say(&format!("figures at {url}"));
     }
     if !mount.reads_far_ahead() {
-        run.screen.say("the kernel asks for 128 KiB at a time; as root it asks for 1 MiB");
+        run.screen.say(
+            "the kernel reads 128 KiB at a time from this mount; it reads 1 MiB at a time if \
+             pinstripe runs as root",
+        );
     }
     let end = format!("until 'umount {}'", escape::text(&place));
     let or_interrupt = if background::is_background() { "" } else { " or an interrupt" };

@@ -186,7 +186,7 @@ impl StatusArgs {
             }
         }
         if all.is_empty() {
-            run.screen.say(&format!("nothing is mounted by 'pinstripe {verb}' of this user"));
+            run.screen.say(&format!("no 'pinstripe {verb}' of this user has mounted anything"));
         }
         Ok(Ending::done(Event::default().with("mounts", all.len())))
     }
@@ -198,7 +198,8 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     let mut lines = vec![
         format!("{place}: {shows}, by process {}", status.process),
         format!(
-            "  memory {} of {}, at most {}; read on demand {}, ahead {}, in vain {}",
+            "  memory {} of {}, at most {}; read on demand {}, prefetched {}, prefetched in vain \
+             {}",
             format_size(memory.held_bytes),
             format_size(memory.budget_bytes),
             format_size(memory.peak_bytes),
@@ -241,7 +242,7 @@ fn lines(status: &ShownStatus) -> Vec<String> {
     }
     for file in &status.files {
         lines.push(format!(
-            "  {}: read {}, {} hits, {} stalls, in vain {}",
+            "  {}: read {}, {} hits, {} stalls, prefetched in vain {}",
             escape::text(&file.path),
             format_size(file.read_bytes),
             file.hits,

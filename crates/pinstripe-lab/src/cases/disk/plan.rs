@@ -45,7 +45,9 @@ impl DiskPlan {
             let version = check::version();
             layout.notes.push(match &version {
                 Some(version) => format!("checked with {version}"),
-                None => "not checked with fio: it is not installed".to_owned(),
+                None => {
+                    "the results were not checked with fio, because fio is not installed".to_owned()
+                }
             });
             layout.checks = version.is_some();
         }
@@ -140,8 +142,8 @@ impl Plan for DiskPlan {
             match is_device {
                 true => format!("overwrite the first {size} of {place}"),
                 false => format!(
-                    "create up to {} of files, {files} of {size} each at a time, in a directory \
-                     pinstripe-lab-{case}@* in {place}, and remove it at the end",
+                    "create up to {} of files, at any time {files} of {size} each, in a directory \
+                     pinstripe-lab-{case}@* in {place}, and remove that directory at the end",
                     format_size(self.most_bytes())
                 ),
             }

@@ -141,7 +141,7 @@ fn chosen(
     let mut makers: Vec<Maker> = Vec::new();
     for candidate in wanted {
         if makers.iter().any(|it| it.candidate == candidate) {
-            let what = format!("'{candidate}' is named twice");
+            let what = format!("the file system '{candidate}' is named twice");
             return Err(Error::new(Kind::Usage, what));
         }
         let program = able(candidate.kind, system, image_bytes)?;
@@ -155,7 +155,7 @@ fn all(system: &System, image_bytes: Option<u64>) -> (Vec<Maker>, Vec<String>) {
     let (mut makers, mut notes) = (Vec::new(), Vec::new());
     for kind in FILE_SYSTEMS {
         match able(kind, system, image_bytes) {
-            Err(error) => notes.push(format!("{} is left out: {error}", kind.name)),
+            Err(error) => notes.push(format!("the file system {} is left out: {error}", kind.name)),
             Ok(program) => {
                 let mut candidates = vec![FsCandidate::plain(kind)];
                 if kind.name == "btrfs" {
@@ -177,7 +177,7 @@ fn able(kind: &FileSystem, system: &System, image_bytes: Option<u64>) -> Result<
     match image_bytes {
         Some(bytes) if bytes < kind.least_bytes => {
             let (least, bytes) = (format_size(kind.least_bytes), format_size(bytes));
-            let what = format!("{} needs {least} at least, the image has {bytes}", kind.name);
+            let what = format!("{} needs at least {least}, but the image has {bytes}", kind.name);
             Err(Error::new(Kind::Usage, what).advice("more with --image-size"))
         }
         _ => Ok(program),

@@ -120,7 +120,8 @@ impl FsPlan {
         }
         let version = maker.version(live)?.map_or(String::new(), |it| format!(" ({it})"));
         let (name, words) = (program.display(), scratch.arguments(candidate).join(" "));
-        let options = options.unwrap_or_else(|| "as the kernel does not tell".to_owned());
+        let options =
+            options.unwrap_or_else(|| "with options that the kernel does not report".to_owned());
         Ok(format!("{candidate}: made by '{name} {words}'{version}, mounted {options}"))
     }
 
@@ -230,19 +231,22 @@ impl Plan for FsPlan {
         match &self.backing {
             FsBacking::Image(dir, bytes) => vec![
                 format!(
-                    "write an unlinked image of {} in {}, attach a loop device to it, and remove \
-                     both at the end",
+                    "write an unlinked image of {} in {}, attach a loop device to the image, and \
+                     remove the image and the loop device at the end",
                     format_size(*bytes),
                     dir.display()
                 ),
-                format!("create a new file system on it for each run, one of these: {names}"),
+                format!(
+                    "create a new file system on the loop device for each run, one of these: \
+                     {names}"
+                ),
             ],
             FsBacking::Device(device) => vec![
                 format!(
                     "overwrite {} with a new file system for each run, one of these: {names}",
                     device.display()
                 ),
-                format!("wipe the signature of the last one from {}", device.display()),
+                format!("wipe the signature of the last file system from {}", device.display()),
             ],
         }
     }

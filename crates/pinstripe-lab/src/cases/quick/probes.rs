@@ -84,7 +84,7 @@ pub fn all() -> Vec<Probe> {
     let mut probes = Vec::new();
     let mut ask = |probe: Probe| probes.push(probe);
     let stream = Probe {
-        group: "write 1 MiB in order",
+        group: "write 1 MiB blocks sequentially",
         about: "a new file is written once, until it is durable",
         setting: ProbeSetting::Policy,
         order: Order::Sequential,
@@ -98,15 +98,16 @@ pub fn all() -> Vec<Probe> {
     policies.into_iter().for_each(|policy| ask(Probe { policy, ..stream.clone() }));
     let direct = Probe { policy: Policy::Direct, ..stream.clone() };
     for depth in [1, 2, 4, 8] {
-        let (group, setting) = ("write 1 MiB in order, direct", ProbeSetting::Depth);
+        let (group, setting) = ("write 1 MiB blocks sequentially, direct", ProbeSetting::Depth);
         ask(Probe { group, setting, depth, ..direct.clone() });
     }
     for block_bytes in [256 * KIB, 64 * KIB, 1024 * KIB, 4096 * KIB] {
-        let (group, setting) = ("write in order, direct, 4 at a time", ProbeSetting::RequestSize);
+        let (group, setting) =
+            ("write sequentially, direct, 4 at a time", ProbeSetting::RequestSize);
         ask(Probe { group, setting, depth: 4, block_bytes, ..direct.clone() });
     }
     let reads = Probe {
-        group: "read 1 MiB in order, direct",
+        group: "read 1 MiB blocks sequentially, direct",
         about: "a file is read once, bypassing the page cache",
         setting: ProbeSetting::Depth,
         direction: Direction::Read,
@@ -115,7 +116,7 @@ pub fn all() -> Vec<Probe> {
     };
     [1, 4, 16].into_iter().for_each(|depth| ask(Probe { depth, ..reads.clone() }));
     let anywhere = Probe {
-        group: "read 4 KiB anywhere",
+        group: "read 4 KiB at random offsets",
         about: "blocks are read at random offsets of a file, bypassing the page cache",
         order: Order::Random,
         block_bytes: 4 * KIB,
@@ -123,7 +124,7 @@ pub fn all() -> Vec<Probe> {
     };
     [1, 8, 32, 64].into_iter().for_each(|depth| ask(Probe { depth, ..anywhere.clone() }));
     let writes = Probe {
-        group: "write 4 KiB anywhere",
+        group: "write 4 KiB at random offsets",
         about: "blocks are written at random offsets of a file, bypassing the page cache",
         direction: Direction::Write,
         syncing: Syncing::AT_END,
@@ -132,8 +133,8 @@ pub fn all() -> Vec<Probe> {
     [1, 8, 32].into_iter().for_each(|depth| ask(Probe { depth, ..writes.clone() }));
     for policy in [Policy::Dsync, Policy::DirectDsync] {
         let (group, setting) = ("make 4 KiB durable", ProbeSetting::Policy);
-        let about =
-            "blocks are written anywhere in a file, and each is waited for until it is durable";
+        let about = "blocks are written at random offsets of a file, and each block is made \
+                     durable before the next";
         ask(Probe { group, about, setting, policy, ..writes.clone() });
     }
     probes

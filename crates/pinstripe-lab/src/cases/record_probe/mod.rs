@@ -78,11 +78,11 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     if recording.rate == 0 || recording.chunk_bytes == 0 {
         return Err(Error::new(
             Kind::Usage,
-            "the rate and the chunk size of a stream must be above 0",
+            "the rate and the chunk size of a stream must be greater than 0",
         ));
     }
     if recording.ring_bytes < recording.chunk_bytes as u64 {
-        return Err(Error::new(Kind::Usage, "a ring holds at least one chunk")
+        return Err(Error::new(Kind::Usage, "a ring must hold at least one chunk")
             .advice("increase --ring, or reduce --chunk"));
     }
     let dir = shared::one_directory(setting)?;
@@ -238,7 +238,7 @@ impl RecordProbe {
 
 /// Reserves this many bytes for a file, which then has this length.
 fn reserve(path: &Path, bytes: u64) -> Result<()> {
-    let failed = |error| Error::io("cannot reserve its space", path, error);
+    let failed = |error| Error::io("cannot reserve space for the file", path, error);
     let file = File::options().write(true).open(path).map_err(failed)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)
         .map_err(|errno| failed(errno.into()).advice("leave out --preallocate"))
@@ -260,7 +260,7 @@ impl Plan for RecordProbe {
                 class => format!(", {class}"),
             };
             let many = match self.find_most {
-                Some(most) => format!("as many streams of {most} as go"),
+                Some(most) => format!("the largest possible number of streams, up to {most}"),
                 None => format!("{} streams", self.streams),
             };
             let (name, unit, better) = metric;

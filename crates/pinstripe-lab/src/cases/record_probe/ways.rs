@@ -42,19 +42,19 @@ pub(super) fn ways(values: &Values) -> Result<(Vec<Way>, Vec<String>)> {
     };
     let mut classes = known("io-class", CLASSES);
     let mut notes = vec![
-        "the backlog counts bytes not yet written; the durable lag is the age of the oldest byte \
-         that a power cut would have lost"
+        "the backlog is the number of bytes not yet written; the durable lag is the age of the \
+         oldest byte that a power cut would have lost"
             .to_owned(),
-        "every stream was read after each run, and equals the recorded data".to_owned(),
+        "after each run, every stream was read and was equal to the recorded data".to_owned(),
     ];
     if classes.contains(&"rt")
         && let Err(error) = can_take(SchedulingClass::RealTime)
     {
         classes.retain(|it| *it != "rt");
         if classes.is_empty() {
-            return Err(error.advice("leave out --io-class, or run this with CAP_SYS_ADMIN"));
+            return Err(error.advice("leave out --io-class, or run the command with CAP_SYS_ADMIN"));
         }
-        notes.push(format!("rt was left out: {error}"));
+        notes.push(format!("the I/O class rt was left out: {error}"));
     }
     let mut ways = Vec::new();
     for under in known("under", UNDER) {

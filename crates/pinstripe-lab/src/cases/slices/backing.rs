@@ -70,13 +70,10 @@ impl Backing {
         match self {
             Backing::Dirs { .. } if self.places().len() == 1 => Some(
                 "both areas are in one directory, where the file system chooses their location: \
-                 name two directories to control it",
+                 name two directories to control the location",
             ),
             Backing::Dirs { .. } => None,
-            Backing::Device { .. } => Some(
-                "the second of two areas begins in the middle of the \
-                                            device",
-            ),
+            Backing::Device { .. } => Some("the second area begins in the middle of the device"),
         }
     }
 
@@ -90,7 +87,7 @@ impl Backing {
                 dirs.iter().enumerate().map(intent).collect()
             }
             Backing::Device { path, .. } => vec![format!(
-                "overwrite the first {} of {}, and {} from its middle on",
+                "overwrite the first {} of {}, and {} from the middle of the device on",
                 format_size(bytes),
                 path.display(),
                 format_size(bytes / 2)

@@ -122,7 +122,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         (None, [dir]) => Backing::dirs([dir, dir]),
         (None, [one, other]) => Backing::dirs([one, other]),
         _ => {
-            return Err(Error::new(Kind::Usage, "this case measures one directory or two")
+            return Err(Error::new(Kind::Usage, "this case measures one or two directories")
                 .advice("name the directories whose disks are to be compared"));
         }
     };
@@ -130,16 +130,16 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
     let whole = |bytes: u64| bytes / (2 * record_bytes.max(1)) * 2 * record_bytes;
     let sizes: Vec<u64> = values.sizes("total-size").into_iter().map(whole).collect();
     if sizes.contains(&0) {
-        return Err(Error::new(Kind::Usage, "each of two areas holds at least one record")
+        return Err(Error::new(Kind::Usage, "each of the two areas must hold at least one record")
             .advice("increase --total-size, or reduce --record-size"));
     }
     if (1..sizes.len()).any(|at| sizes[..at].contains(&sizes[at])) {
-        return Err(Error::new(Kind::Usage, "a size is named twice"));
+        return Err(Error::new(Kind::Usage, "the same size is named twice"));
     }
     let ways = ways(values, sizes.len(), backing.is_device());
     if ways.is_empty() {
-        let error = Error::new(Kind::Usage, "areas of one device share its disk");
-        return Err(error.advice("name two directories, or other --tests"));
+        let error = Error::new(Kind::Usage, "both areas of one device share its disk");
+        return Err(error.advice("name two directories, or choose other --tests"));
     }
     Ok(Box::new(Slices {
         parameters: shared::parameters(OPTIONS, values),
@@ -277,7 +277,7 @@ impl Plan for Slices {
             VariantSpec {
                 name: if is_spindle { SPINDLE.to_owned() } else { format!("{group} {area}") },
                 group: if is_spindle { SPINDLE.to_owned() } else { group },
-                about: format!("{test} on {areas} of the areas"),
+                about: format!("{test} on {areas} of the two areas"),
                 parameters,
                 metric: if is_spindle { kept } else { Metric::throughput() },
                 place: PlaceNo::FIRST,

@@ -128,7 +128,7 @@ fn plan(setting: &Setting, values: &Values) -> Result<Box<dyn Plan>> {
         }
     }
     if ways.iter().any(|it| it.outputs == 0) {
-        return Err(Error::new(Kind::Usage, "a split has at least one output"));
+        return Err(Error::new(Kind::Usage, "a split needs at least one output"));
     }
     let bytes = values.size("size");
     let source = match values.text("data") {
@@ -344,15 +344,21 @@ impl Plan for Split {
 
 fn tables(results: &Results) -> Vec<Table> {
     let ways = ["way", "outputs"];
-    let note = "Per byte of the source, with heads and indexes.";
+    let note = "The values are per byte of the source, including heads and indexes.";
     let first = grid::different(results, "outputs").first().map_or("1", |it| *it).to_owned();
     let outputs = if first == "1" { "output" } else { "outputs" };
-    let than = format!("Times as fast as with {first} {outputs}");
+    let than = format!("How many times as fast as with {first} {outputs}");
     // A figure is MB/s, so that 10^12 bytes take 10^6 / MB/s seconds.
     let terabyte = |run: &Run| Some(1e6 / 60.0 / run.measured.value);
     vec![
-        grid::grid(results, "MB/s by codec and outputs", "", ways, grid::value),
-        grid::grid(results, "Seconds", "Until all outputs were durable.", ways, seconds),
+        grid::grid(results, "MB/s by codec and number of outputs", "", ways, grid::value),
+        grid::grid(
+            results,
+            "Seconds",
+            "The time ends when all outputs were durable.",
+            ways,
+            seconds,
+        ),
         grid::times_the_first(results, &than, "", ways, grid::value),
         grid::grid(results, "Minutes for 1 TB", "At this rate.", ways, terabyte),
         grid::grid(results, "Bytes written", note, ways, grid::named("written_of_each")),

@@ -37,7 +37,9 @@ impl SampleSource {
         let all: u64 = files.iter().map(|(_, bytes)| bytes).sum();
         let wanted = all.min(length).min(KEPT_BYTES);
         if wanted == 0 {
-            return Err(Error::new(Kind::Usage, "has no bytes to try codecs on").at(place));
+            return Err(
+                Error::new(Kind::Usage, "the sample has no bytes to try codecs on").at(place)
+            );
         }
         let pieces = wanted.div_ceil(PIECE_BYTES);
         let mut kept = Vec::with_capacity(wanted as usize);

@@ -34,8 +34,8 @@ fn table(results: &Results, clients: &str) -> Table {
         rows.push(vec![ahead.to_owned(), grid::cell(figure), times, rate, gain]);
     }
     let of_clients = if is_one { String::new() } else { format!(" of {clients} clients") };
-    let title = format!("Stride reads{of_clients} by records advised ahead");
-    let note =
-        "2013: stride 17 of 4 MiB records on a Ceph cluster (ceph-devel), as published there.";
+    let title = format!("Stride reads{of_clients}, by number of records advised ahead");
+    let note = "The columns '2013' are for a stride of 17 records of 4 MiB on a Ceph cluster, as \
+                published on ceph-devel.";
     Table::from_rows(&title, note, rows)
 }

@@ -38,7 +38,7 @@ pub fn read(text: &str, base: &CreateOptions) -> Result<(String, Vec<KnobValue>)
     };
     let texts: Vec<&str> = texts.split(',').filter(|it| !it.is_empty()).collect();
     if texts.is_empty() {
-        let error = Error::new(Kind::Usage, "a knob needs values");
+        let error = Error::new(Kind::Usage, "the knob needs at least one value");
         return Err(error.advice(format!("--knob {name}=BEFORE,AFTER")));
     }
     Ok((name.to_owned(), each_once(name, &texts, base)?))
@@ -58,7 +58,7 @@ fn each_once(name: &str, texts: &[&str], base: &CreateOptions) -> Result<Vec<Kno
     for text in texts {
         let new = value(name, text, base)?;
         if let Some(same) = all.iter().find(|it| it.is_same(&new)) {
-            let what = format!("{name} {text} is the same value as {name} {}", same.text);
+            let what = format!("the value {name} {text} is the same as {name} {}", same.text);
             return Err(Error::new(Kind::Usage, what).advice("name each value once"));
         }
         all.push(new);

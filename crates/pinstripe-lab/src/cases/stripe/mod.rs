@@ -222,9 +222,10 @@ impl Plan for Stripe {
     fn notes(&self) -> Vec<String> {
         let shared = self.members.div_ceil(self.dirs.len().max(1));
         match self.dirs.len() {
-            0 => vec!["members are memory: no disk is measured".to_owned()],
+            0 => vec!["the members are in memory: no disk is measured".to_owned()],
             _ if shared > 1 => vec![format!(
-                "up to {shared} of {} members are in one directory, and wait for each other there",
+                "up to {shared} of {} members are in the same directory, where they wait for each \
+                 other",
                 self.members
             )],
             _ => Vec::new(),
@@ -234,7 +235,7 @@ impl Plan for Stripe {
     fn intents(&self) -> Vec<String> {
         let of_each = self.bytes() / self.dirs.len().max(1) as u64;
         match self.dirs.len() {
-            0 => vec![format!("take {} of memory", format_size(self.bytes()))],
+            0 => vec![format!("use {} of memory", format_size(self.bytes()))],
             _ => self.dirs.iter().map(|dir| shared::intent(dir, CASE.name, of_each)).collect(),
         }
     }
@@ -318,11 +319,12 @@ fn tables(results: &Results) -> Vec<Table> {
     let of = |title: &str, note: &str, name: &str| {
         grid::grid(results, title, note, ways, grid::named(name))
     };
-    let per_byte = "Sum of all members, for each byte requested; without the tables of checksums.";
+    let per_byte = "The values are sums over all members for each byte requested, without the \
+                    tables of checksums.";
     vec![
         grid::grid(results, &format!("MB/s by load and {knob}"), "", ways, grid::value),
-        of("CPU us of a request", "", "cpu_us"),
-        of("Bytes read of members", per_byte, "members_read_of_each"),
+        of("CPU time of a request, us", "", "cpu_us"),
+        of("Bytes read from members", per_byte, "members_read_of_each"),
         of("Bytes written to members", per_byte, "members_written_of_each"),
         of("Bytes written to logs", per_byte, "log_written_of_each"),
     ]

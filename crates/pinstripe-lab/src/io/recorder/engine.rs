@@ -45,10 +45,11 @@ pub(crate) fn refuse_unfit(recording: &Recording, streams: u64) -> Result<()> {
                                             chunks",
         )
         .expected(
-            "rings of a power of two from 8K to 64M, chunks from 4K to half a ring",
+            "a ring size that is a power of two from 8K to 64M, and a chunk size from 4K to half a \
+             ring",
             format!("{ring} and {chunk} bytes"),
         )
-        .advice("name other --policies, without recorder"));
+        .advice("choose other --policies, without 'recorder'"));
     }
     shape(recording.rate).map(drop)
 }

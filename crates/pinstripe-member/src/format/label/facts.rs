@@ -122,7 +122,7 @@ impl MemberFacts {
         let retention = match (seconds, mode) {
             (0, 0) => None,
             (1.., 1 | 2) => Some(Retention { seconds, is_compliance: mode == 2 }),
-            _ => return Err(reader.corrupt("an impossible retention of a member")),
+            _ => return Err(reader.corrupt("the retention of a member is impossible")),
         };
         if able & !tried != 0 {
             return Err(reader.corrupt("a capability of a member was recorded without a test"));

@@ -91,8 +91,8 @@ impl RtpSpec {
                 .expected("ADDRESS:PORT, as in 239.69.1.2:5004, or a file that ends in .sdp", place)
         })?;
         let missing = |what: &str| {
-            Error::new(Kind::Usage, format!("'{text}' does not give its {what}"))
-                .advice("write it as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
+            Error::new(Kind::Usage, format!("'{text}' lacks the option {what}"))
+                .advice("write the input as in rtp:127.0.0.1:5004,format=L24,rate=48000,channels=8")
         };
         let shape = StreamShape {
             format: format.ok_or_else(|| missing("format"))?,
@@ -117,9 +117,10 @@ fn read_sdp(path: &str) -> Result<SdpStream> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|it| it.take(SDP_BYTES).read_to_string(&mut text))
-        .map_err(|error| Error::io("cannot read the description", path, error))?;
+        .map_err(|error| Error::io("cannot read the SDP file", path, error))?;
     SdpStream::parse(&text).ok_or_else(|| {
-        Error::new(Kind::Usage, "does not describe an audio stream that can be recorded").at(path)
+        Error::new(Kind::Usage, "this file does not describe an audio stream that can be recorded")
+            .at(path)
     })
 }
 
@@ -231,7 +232,7 @@ impl RtpInput {
 
     fn tell(&self, feed: &InputFeed<'_>, counts: &RtpCounts, strays: &Strays) {
         let told: Vec<String> = [
-            (counts.lost_frames, "frames lost on the way"),
+            (counts.lost_frames, "frames lost in the network"),
             (
                 u64::from(strays.kernel_drops.wrapping_sub(strays.drops_before)),
                 "packets dropped by the kernel",
@@ -312,22 +313,27 @@ impl RecordInput for RtpInput {
         self.tell(feed, &window.counts, &strays);
         let silent = last.filter(|_| left > 0).map_or(Duration::ZERO, clock::since);
         match last {
-            Some(_) if silent >= SILENT => Err(went_away(silent)
-                .advice("its streams end there: check whether the sender or the network stopped")),
+            Some(_) if silent >= SILENT => Err(went_away(silent).advice(
+                "the streams of this input end at that moment: check whether the sender or the \
+                 network stopped",
+            )),
             Some(_) if silent >= WENT_AWAY => {
                 (feed.warn)(went_away(silent));
                 Ok(())
             }
             Some(_) => Ok(()),
-            None => Err(Error::new(Kind::Io, "no data was received")
-                .advice("check the address, and whether a firewall blocks its packets")),
+            None => Err(Error::new(Kind::Io, "no data was received from this address")
+                .advice("check the address, and whether a firewall blocks the packets")),
         }
     }
 }
 
 fn went_away(silent: Duration) -> Error {
     let seconds = silent.as_secs_f64();
-    Error::new(Kind::Io, format!("the last packet came {seconds:.1} s before the end"))
+    Error::new(
+        Kind::Io,
+        format!("the last packet was received {seconds:.1} s before the end of the take"),
+    )
 }
 
 /// The state of a silent sender, which is reported once for each silence.

@@ -165,7 +165,7 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
     let usage = |what: &str, advice: &str| Err(Error::new(Kind::Usage, what).advice(advice));
     let block = options.block_bytes;
     if !block.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block) {
-        return Err(Error::new(Kind::Usage, "not a block size")
+        return Err(Error::new(Kind::Usage, "this is not a possible block size")
             .expected("a power of two from 4K to 16M", block));
     }
     let default = if options.parity > 0 { LayoutChoice::Stripes } else { LayoutChoice::Queue };
@@ -176,11 +176,11 @@ fn layout(options: &SplitOptions, source: &dyn ByteSource) -> Result<SplitLayout
             Ok(SplitLayout::Stripes)
         }
         LayoutChoice::Queue | LayoutChoice::Ranges if options.parity > 0 => {
-            usage("parity needs --layout stripes", "leave out --layout or --parity")
+            usage("parity is possible only with --layout stripes", "leave out --layout or --parity")
         }
         LayoutChoice::Queue => Ok(SplitLayout::Queue),
         LayoutChoice::Ranges if source.length().is_none() => usage(
-            "ranges need to know the length of the source",
+            "the layout 'ranges' needs a source with a known length",
             "split a pipe with --layout queue or stripes",
         ),
         LayoutChoice::Ranges
@@ -236,7 +236,9 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
         let found = SplitOutput::open(output.log.clone(), output.plain.clone())?;
         let old = match &found.head {
             Ok(old) => old.clone(),
-            Err(error) => return Err(error.duplicate().advice("start over with --force")),
+            Err(error) => {
+                return Err(error.duplicate().advice("start the split again with --force"));
+            }
         };
         let is_same = (old.layout, old.output, old.outputs, old.parity)
             == (head.layout, head.output, head.outputs, head.parity)
@@ -250,8 +252,8 @@ fn take_up(outputs: &[Target], heads: &mut [Head]) -> Result<Resumed> {
             )
             .at(&output.path)
             .advice(
-                "give the same source, the same outputs in the same order, and the same \
-                     options; if the source has changed since, start over with --force",
+                "give the same source, the same outputs in the same order, and the same options; \
+                 if the source has changed since, start the split again with --force",
             ));
         }
         *head = old;

@@ -60,7 +60,7 @@ impl Target {
 pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<PathBuf>> {
     let count = options.outputs.len();
     if count == 0 || count > OUTPUTS_MAX {
-        return Err(Error::new(Kind::Usage, "not a possible number of outputs")
+        return Err(Error::new(Kind::Usage, "this is not a possible number of outputs")
             .expected(format!("1 to {OUTPUTS_MAX}"), count));
     }
     if usize::from(options.parity) >= count {
@@ -70,7 +70,7 @@ pub(super) fn output_paths(options: &SplitOptions, source: &Path) -> Result<Vec<
             format!("parity {} needs more outputs than {count}", options.parity),
         )
         .expected(format!("at least {least} outputs"), count)
-        .advice("name more outputs, or ask for less parity"));
+        .advice("name more outputs, or use less parity"));
     }
     // The specification of a generator is not part of the name.
     let name = source.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -113,7 +113,7 @@ pub(super) fn check_paths(
         let is_block = found.file_type().is_block_device();
         let is = if is_block { (found.rdev(), 0) } else { (found.dev(), found.ino()) };
         if source.is_some_and(|source| (source.device, source.inode) == is) {
-            return Err(Error::new(Kind::Usage, "an output is the source itself")
+            return Err(Error::new(Kind::Usage, "this output is the source itself")
                 .at(path)
                 .advice("nothing was written; name another file"));
         }
@@ -124,7 +124,7 @@ pub(super) fn check_paths(
         if is_block && layout == SplitLayout::Plain {
             return Err(Error::new(
                 Kind::Usage,
-                "plain ranges need a log file next to each output",
+                "the layout 'ranges' without a codec needs a log file next to each output",
             )
             .at(path)
             .advice("use --layout queue, or a codec"));
@@ -141,16 +141,20 @@ fn refuse_remote(path: &Path, layout: SplitLayout, is_new: bool) -> Result<()> {
         return Err(twice(path));
     }
     if layout == SplitLayout::Plain {
-        return Err(Error::new(Kind::Usage, "plain ranges need a log file next to each output")
-            .at(path)
-            .advice("use --layout queue, or a codec"));
+        return Err(Error::new(
+            Kind::Usage,
+            "the layout 'ranges' without a codec needs a log file next to each output",
+        )
+        .at(path)
+        .advice("use --layout queue, or a codec"));
     }
     Ok(())
 }
 
 fn exists(path: &Path) -> Error {
-    Error::new(Kind::Exists, "the output exists already").at(path).advice(
-        "nothing was written; overwrite it with --force, or continue the split with --resume",
+    Error::new(Kind::Exists, "the output already exists").at(path).advice(
+        "nothing was written; overwrite the output with --force, or continue the split with \
+         --resume",
     )
 }
 

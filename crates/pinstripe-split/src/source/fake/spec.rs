@@ -11,7 +11,7 @@ use pinstripe_base::units::{KIB, MIB, parse_size};
 pub const PREFIX: &str = "fake:";
 
 const BLOCK_BYTES: RangeInclusive<u64> = 512..=16 * MIB;
-const EXAMPLE: &str = "write it as in fake:10G,block=64K,seed=7,zero=40%,entropy=0.5";
+const EXAMPLE: &str = "write the generator as in fake:10G,block=64K,seed=7,zero=40%,entropy=0.5";
 
 /// A fraction, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl FromStr for Millionths {
             Ok(part) if is_plain && part <= whole => {
                 Ok(Millionths((part / whole * f64::from(Millionths::ALL.0)).round() as u32))
             }
-            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a share"))
+            _ => Err(Error::new(Kind::Usage, format!("'{text}' is not a share from 0 to 1"))
                 .advice("write 0% to 100%, or a number from 0 to 1")),
         }
     }
@@ -108,7 +108,7 @@ impl FromStr for FakeSpec {
     /// Fails with [`Kind::Usage`]; the error names the wrong part.
     fn from_str(text: &str) -> Result<Self> {
         let Some(told) = text.strip_prefix(PREFIX) else {
-            return Err(wrong(text, "it does not begin with 'fake:'"));
+            return Err(wrong(text, "the text does not begin with 'fake:'"));
         };
         let mut parts = told.split(',');
         let bytes = parts.next().unwrap_or_default();
@@ -119,7 +119,7 @@ impl FromStr for FakeSpec {
                 return Err(wrong(text, &format!("'{part}' is not key=value")));
             };
             if seen.contains(&key) {
-                return Err(wrong(text, &format!("it names {key} twice")));
+                return Err(wrong(text, &format!("the text contains the key {key} twice")));
             }
             seen.push(key);
             let told = match key {
@@ -127,7 +127,9 @@ impl FromStr for FakeSpec {
                 "seed" => number(value).map(|seed| spec.seed = seed),
                 "zero" => value.parse().map(|share| spec.zero = share),
                 "entropy" => value.parse().map(|share| spec.entropy = share),
-                _ => Err(Error::new(Kind::Usage, "known keys: block, seed, zero, entropy")),
+                _ => {
+                    Err(Error::new(Kind::Usage, "the known keys are block, seed, zero and entropy"))
+                }
             };
             told.map_err(|why| wrong(text, &format!("{key}: {}", why.what())))?;
         }

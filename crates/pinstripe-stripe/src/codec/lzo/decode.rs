@@ -24,7 +24,7 @@ impl LzoError {
         match self {
             LzoError::Cut => "the stream is cut short",
             LzoError::BeforeStart => "a match begins before the first byte",
-            LzoError::TooLong => "the stream is longer than its raw length",
+            LzoError::TooLong => "the stream decompresses to more than its raw length",
             LzoError::BadEnd => "the end mark is not at the end",
         }
     }

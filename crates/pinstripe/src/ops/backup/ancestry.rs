@@ -85,7 +85,7 @@ impl Ancestry {
         if let Some(begun) = self.begun.first() {
             let entries = begun.root.entries;
             let entries = pinstripe_base::units::counted(entries, "entry", "entries");
-            monitor.note(&format!("resuming an interrupted backup, which had done {entries}"));
+            monitor.note(&format!("resuming an interrupted backup that had saved {entries}"));
         }
         let earlier = |snapshot: &Snapshot, is_whole| {
             let began = Time { seconds: snapshot.created_seconds, nanos: snapshot.created_nanos };

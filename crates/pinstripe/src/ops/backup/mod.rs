@@ -187,7 +187,10 @@ pub(super) fn end(store: &Store, session: OpenSession<'_>, monitor: &Monitor) ->
         }
     }
     if let Err(error) = session.end() {
-        monitor.warning("the session of this backup", error.advice("the next gc removes it"));
+        monitor.warning(
+            "the session of this backup",
+            error.advice("the next gc removes this session object"),
+        );
     }
     Ok(())
 }
@@ -303,7 +306,8 @@ fn report_absent(store: &Store, monitor: &Monitor) {
     }
     for slot in &store.member_slots {
         if let Some(error) = &slot.bad_label {
-            let advice = "it is written to anyway; run 'pinstripe repair' to rewrite its label";
+            let advice = "the backup writes to this member anyway; run 'pinstripe repair' to \
+                          rewrite its label";
             monitor.warning(&slot.place, error.duplicate().advice_instead(advice));
         }
     }

@@ -37,8 +37,10 @@ pub fn exclude_members(
         let place = slot.place.as_os_str().as_bytes();
         let below_root = place.strip_prefix(b"/").unwrap_or(place);
         if sources.iter().any(|source| is_at_or_below(below_root, source)) {
-            monitor
-                .note(&format!("left out {}: it is a member of the store", slot.place.display()));
+            monitor.note(&format!(
+                "left out of the backup: {}, which is a member of the store",
+                slot.place.display()
+            ));
             exclude = exclude.with_place(place);
         }
     }
@@ -70,14 +72,15 @@ impl Sources {
         let Some(first) = excluded.next() else { return };
         let more = match excluded.count() {
             0 => String::new(),
-            others => format!("; so do {others} other named paths"),
+            others => format!("; the same applies to {others} other named paths"),
         };
-        let what =
-            format!("matches an exclude pattern, and is backed up because it was named{more}");
+        let what = format!(
+            "this path matches an exclude pattern, but is backed up because it was named{more}"
+        );
         let error = Error::new(Kind::Usage, what);
         monitor.warning(
             shown_from_root(first),
-            error.advice("name its parent directory instead to leave it out"),
+            error.advice("to leave the path out, name its parent directory instead"),
         );
     }
 }
@@ -121,7 +124,7 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
         let first = missing.iter().position(is_gone).unwrap_or(0);
         let error = match missing.into_iter().nth(first) {
             Some((_, error)) if !several || error.kind() != Kind::NotFound => error,
-            _ => Error::new(Kind::NotFound, "there is nothing to back up: no path exists"),
+            _ => Error::new(Kind::NotFound, "there is nothing to back up: no named path exists"),
         };
         return Err(error.advice("name files and directories that exist"));
     }
@@ -146,7 +149,7 @@ pub fn sources(options: &BackupOptions, monitor: &Monitor) -> Result<Sources> {
     if bytes > SOURCES_MAX_BYTES {
         return Err(Error::new(Kind::Usage, "too many paths are named for one snapshot")
             .expected(format!("at most {SOURCES_MAX_BYTES} bytes of paths"), bytes)
-            .advice("name directories that hold them, or make several backups"));
+            .advice("name directories that contain these paths, or make several backups"));
     }
     Ok(Sources { named, there, directories })
 }
@@ -182,17 +185,18 @@ fn source(path: &Path) -> Result<(Vec<u8>, FileType)> {
 fn note_content_left_out(path: &Path, kind: FileType, monitor: &Monitor) {
     let what = match kind {
         _ if kind.is_symlink() => {
-            "a symbolic link: what it leads to is not in the backup; name that path for it"
+            "this is a symbolic link, and its target is not in the backup; to back up the target, \
+             name its path"
         }
         _ if kind.is_block_device() || kind.is_char_device() => {
-            "a device: its content is not in the backup; to save it, read it as a stream: \
-             pinstripe backup --stdin NAME < DEVICE"
+            "this is a device, and its content is not in the backup; to save the content, run \
+             'pinstripe backup --stdin NAME < DEVICE'"
         }
         _ if kind.is_fifo() => {
-            "a FIFO: its content is not in the backup; to save it, read it as a stream: \
-             pinstripe backup --stdin NAME < FIFO"
+            "this is a FIFO, and its content is not in the backup; to save the content, run \
+             'pinstripe backup --stdin NAME < FIFO'"
         }
-        _ if kind.is_socket() => "a socket: it has no content",
+        _ if kind.is_socket() => "this is a socket, which has no content",
         _ => return,
     };
     monitor.note(&format!("{} is {what}", path.display()));
@@ -235,7 +239,7 @@ pub fn refuse_members(store: &Store, sources: &[Vec<u8>]) -> Result<()> {
         if let Some(source) = sources.iter().find(|source| is_at_or_below(source, place)) {
             return Err(Error::new(
                 Kind::Refused,
-                "this path lies within a member of the store itself",
+                "this path is inside a member of the store itself",
             )
             .at(Path::new("/").join(OsStr::from_bytes(source)))
             .advice("a store cannot back itself up"));

@@ -113,7 +113,10 @@ fn drop_superseded(store: &Store, session: &OpenSession<'_>, monitor: &Monitor) 
     match dropped {
         Ok(dropped) => dropped.iter().any(|run| run.is_unreadable),
         Err(error) => {
-            monitor.warning("index runs", error.advice("they stay as they are; nothing is lost"));
+            monitor.warning(
+                "index runs",
+                error.advice("these index runs stay as they are; nothing is lost"),
+            );
             false
         }
     }

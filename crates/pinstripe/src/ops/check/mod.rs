@@ -216,7 +216,7 @@ fn labels(store: &Store, monitor: &Monitor, outcome: &mut CheckOutcome) {
         let name = ExtentName::Label;
         let judged = read_small(&**member, name);
         if let Err(error) = judged.and_then(|bytes| judge(store, number, name, &bytes)) {
-            let error = error.advice("run 'pinstripe repair' to rewrite it");
+            let error = error.advice("run 'pinstripe repair' to rewrite the object");
             monitor.warning(member.place().join(name.path()), error);
             outcome.repairable += 1;
         }
@@ -243,7 +243,7 @@ fn small_object(
                 outcome.repairable += 1;
                 continue;
             }
-            let advice = "run 'pinstripe repair' to copy it from another member";
+            let advice = "run 'pinstripe repair' to copy the object from another member";
             monitor.warning(place(member), error.advice(advice));
             outcome.repairable += 1;
         }
@@ -262,7 +262,9 @@ fn small_object(
         ExtentName::In(Room::Snapshots, _) if !store.is_locked() => {}
         ExtentName::In(Room::Forgotten, _) => monitor.warning(
             place,
-            error.advice("no member has an intact copy: forgotten snapshots may be shown again"),
+            error.advice(
+                "no member has an intact copy of this mark: forgotten snapshots may be shown again",
+            ),
         ),
         // Without MACs members vote: the others may be those that are absent.
         ExtentName::In(Room::Keys, _) if are_too_few => {
@@ -272,13 +274,14 @@ fn small_object(
         }
         ExtentName::In(Room::Keys, _) if store.config.encryption != Encryption::None => {
             outcome.lost += 1;
-            let advice = "no member has an intact copy; if other slots open the store, add another \
-                          with 'pinstripe key add' and remove this one: pinstripe key remove";
+            let advice = "no member has an intact copy of this key slot; if other key slots open \
+                          the store, add another with 'pinstripe key add' and remove this one with \
+                          'pinstripe key remove'";
             monitor.loss(place, error.advice(advice));
         }
         _ => {
             outcome.lost += 1;
-            monitor.loss(place, error.advice("no member has an intact copy"));
+            monitor.loss(place, error.advice("no member has an intact copy of this object"));
         }
     }
     Ok(())

@@ -89,8 +89,9 @@ pub(super) fn stripe_sets(
             if room == Room::Packs && members.is_empty() && store.absent().next().is_none() {
                 let gone = Error::new(Kind::NotFound, "no member has any part of this pack")
                     .advice(
-                        "the losses of snapshots are listed below; 'pinstripe repair' drops \
-                        the pack, then a backup stores again what its sources still have",
+                        "the losses of snapshots are listed below; 'pinstripe repair' drops the \
+                         pack; after that, a backup stores again the data that its sources still \
+                         have",
                     );
                 monitor.warning(name.path(), gone);
                 outcome.repairable += 1;
@@ -98,10 +99,12 @@ pub(super) fn stripe_sets(
             }
             let Some(examined) = result else {
                 let leftover = match store.is_locked() {
-                    false => "left over from an interrupted backup; nothing needs it",
+                    false => {
+                        "the pack is left over from an interrupted backup; no snapshot needs it"
+                    }
                     true => {
-                        "on too few members; whether anything needs it can only be determined \
-                        with the key"
+                        "the pack is on too few members; the key is needed to determine whether a \
+                         snapshot needs it"
                     }
                 };
                 let leftover = Error::new(Kind::NotFound, leftover);
@@ -185,8 +188,8 @@ fn verify_pack(
 }
 
 const REPAIR: &str = "run 'pinstripe repair'";
-const LAY_ANEW: &str = "run 'pinstripe repair'; if damage remains, there is no free member for it: \
-                        'pinstripe gc' rewrites the pack, or add a member";
+const LAY_ANEW: &str = "run 'pinstripe repair'; if the damage remains, no member is free for the \
+                        missing extent: run 'pinstripe gc' to rewrite the pack, or add a member";
 
 /// Counts the findings for one set. Returns the set's unreadable ranges, and the errors to report
 /// once their consequences are known. The consequences for a pack that is in no index run are not
@@ -202,7 +205,8 @@ fn tally(
     let examined = match examined {
         Ok(examined) => examined,
         Err(error) if derived => {
-            let error = error.advice("nothing is lost: run 'pinstripe repair' to rebuild it");
+            let error =
+                error.advice("nothing is lost: run 'pinstripe repair' to rebuild the extent");
             monitor.warning(name.path(), error);
             outcome.repairable += 1;
             return (Vec::new(), Vec::new());
@@ -233,7 +237,9 @@ fn tally(
                 with_absent -= 1;
                 continue;
             }
-            None => (name.path().into(), format!("slot {} is on no member", damage.slot)),
+            None => {
+                (name.path().into(), format!("slot {} of the pack is on no member", damage.slot))
+            }
         };
         let error = Error::new(Kind::Corrupt, text);
         if damage.repairable || derived {
@@ -303,13 +309,13 @@ pub(super) fn tell_unknown(bad: Vec<BadPack>, monitor: &Monitor, outcome: &mut C
 }
 
 const NEEDED_BY_NONE: &str = "nothing is lost: the pack is left over from an interrupted backup, \
-                              and every snapshot has all that it needs; 'pinstripe gc' deletes it";
+                              and no snapshot needs it; 'pinstripe gc' deletes the pack";
 
-const UNNEEDED: &str = "nothing is lost: every snapshot has all that it needs; 'pinstripe gc' deletes \
-                        what none needs";
+const UNNEEDED: &str = "nothing is lost: every snapshot has all its data; 'pinstripe gc' deletes \
+                        data that no snapshot needs";
 
-const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also elsewhere, or can \
-                                still be read; 'pinstripe repair' rewrites it";
+const STANDS_ELSEWHERE: &str = "nothing is lost: the content of the pack is also in other packs, \
+                                or can still be read; 'pinstripe repair' rewrites the pack";
 
 /// Returns the chunks in lost ranges that cannot be read from any place, with the packs that had
 /// them; only packs that the index knows are examined.

@@ -101,9 +101,12 @@ fn unknown_below(error: Error) -> Error {
     if !matches!(error.kind(), Kind::NotFound | Kind::Corrupt | Kind::TooManyLosses) {
         return error;
     }
-    let what = format!("its tree cannot be read, so what it needs is unknown: {error}");
-    Error::new(Kind::Refused, what)
-        .advice("run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops it")
+    let what = format!(
+        "the tree of this snapshot cannot be read, so the data that it needs is unknown: {error}"
+    );
+    Error::new(Kind::Refused, what).advice(
+        "run 'pinstripe check' to see what else is affected; 'pinstripe forget' drops the snapshot",
+    )
 }
 
 /// Marks what `roots` need, and then what `optional` roots need, as far as these can be read.

@@ -200,9 +200,14 @@ fn require_members(store: &Store) -> Result<()> {
     if there >= least {
         return Ok(());
     }
-    Err(Error::new(Kind::Refused, "too few members to delete: a writer may use the others")
-        .expected(format!("at least {least} members"), there)
-        .advice("attach the absent members, or replace them: pinstripe member replace N --to DIR"))
+    Err(Error::new(
+        Kind::Refused,
+        "too few members are present for a deletion: a writer may be using the absent members",
+    )
+    .expected(format!("at least {least} members"), there)
+    .advice(
+        "attach the absent members, or replace them with 'pinstripe member replace N --to DIR'",
+    ))
 }
 
 /// A running gc.
@@ -224,7 +229,8 @@ impl Collector<'_> {
         if survey.missing > 0 {
             let chunks = pinstripe_base::units::counted(survey.missing, "chunk is", "chunks are");
             let error = Error::new(Kind::NotFound, format!("{chunks} in no pack"));
-            let advice = "lost earlier; run 'pinstripe check' to see what is affected";
+            let advice = "these chunks were lost earlier; run 'pinstripe check' to see what is \
+                          affected";
             monitor.warning("snapshots", error.advice(advice));
         }
         settle::spread(store, &survey.observed.roots)?;
@@ -243,9 +249,13 @@ impl Collector<'_> {
                 if error.kind() == Kind::NoSpace
                     && matches!(selection, PackSelection::Waste(_)) =>
             {
-                monitor.warning("packs that hold waste", error.advice_instead(
-                    "there is no room to rewrite what is needed of them; unneeded packs are deleted nevertheless: run 'pinstripe gc' again",
-                ));
+                monitor.warning(
+                    "packs that hold waste",
+                    error.advice_instead(
+                        "there is no space to rewrite the needed data of these packs; packs \
+                         without needed data are still deleted: run 'pinstripe gc' again",
+                    ),
+                );
                 survey.evacuating.iter().map(|pack| pack.set).collect()
             }
             spared => spared?,
@@ -370,7 +380,7 @@ impl Collector<'_> {
             }
             self.withdraw()?;
             return Err(Error::new(Kind::Busy, "this gc was fenced by another process")
-                .advice("nothing was deleted; run it again"));
+                .advice("nothing was deleted; run 'pinstripe gc' again"));
         }
         // REAPING counts by the votes of the table that others know.
         if let Err(changed) = self.store.confirm_table() {
@@ -382,7 +392,7 @@ impl Collector<'_> {
         }
         self.withdraw()?;
         Err(Error::new(Kind::Busy, "a snapshot was brought back while gc ran")
-            .advice("nothing was deleted; run it again"))
+            .advice("nothing was deleted; run 'pinstripe gc' again"))
     }
 }
 

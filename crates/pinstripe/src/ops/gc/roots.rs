@@ -91,10 +91,13 @@ impl StoreObservation {
             let tree = self.snapshots.get(id).cloned().flatten().ok_or_else(|| {
                 Error::new(
                     Kind::Refused,
-                    "no member has an intact copy, so what it needs is unknown",
+                    "no member has an intact copy of this snapshot, so the data that it needs is \
+                     unknown",
                 )
                 .at(&whose)
-                .advice(format!("run 'pinstripe repair', or drop it: pinstripe forget {id}"))
+                .advice(format!(
+                    "run 'pinstripe repair', or drop the snapshot with 'pinstripe forget {id}'"
+                ))
             })?;
             Ok(Root { whose, tree })
         };
@@ -123,7 +126,10 @@ fn snapshots(store: &Store) -> Result<BTreeMap<SnapshotId, Option<TreeRoot>>> {
     let found = store.objects(Room::Snapshots, Quorum::Deletion, Belief::One, |name, bytes| {
         let snapshot = snapshots::open(store, bytes)?;
         if snapshot.id.0 != name || snapshot.store != store.config.store {
-            return Err(Error::new(Kind::Corrupt, "this snapshot has another name"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "the content of this snapshot object does not match its name",
+            ));
         }
         checkpoints::refuse(&snapshot)?;
         Ok(snapshot.root)

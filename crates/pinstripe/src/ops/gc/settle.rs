@@ -231,8 +231,8 @@ pub fn fence(store: &Store, name: &str) -> Result<Session> {
     let list = sessions::load(store, Quorum::Deletion)?;
     let found = find_by_name(&list, |session| session.id, name, "session");
     let session = found.map_err(|error| match error.kind() {
-        Kind::NotFound => error.advice("it has ended; run gc again"),
-        _ => error.advice("give more of its id"),
+        Kind::NotFound => error.advice("this session has ended; run 'pinstripe gc' again"),
+        _ => error.advice("give more digits of the session's id"),
     })?;
     sessions::fence(store, session)?;
     Ok(session.clone())

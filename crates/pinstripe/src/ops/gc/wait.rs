@@ -84,12 +84,16 @@ fn busy(left: &[Session], timeout: Duration) -> Error {
     let first = left[0].id.short();
     let by_itself = if left.iter().all(silent::is_watched) {
         let minutes = timeout.as_secs().div_ceil(60);
-        format!(" A later gc ends it by itself when it sees no heartbeat of it for {minutes} min.")
+        format!(
+            " A later gc ends this session by itself if the session has no heartbeat for {minutes} \
+             min."
+        )
     } else {
         String::new()
     };
-    Error::new(Kind::Busy, format!("no answer from {}", who.join(", "))).advice(format!(
-        "nothing was deleted; run gc again when they have ended. If one certainly no longer runs \
-         (its machine is gone), end its session: pinstripe gc --fence {first}.{by_itself}"
+    Error::new(Kind::Busy, format!("no answer came from {}", who.join(", "))).advice(format!(
+        "nothing was deleted; run gc again when these sessions have ended. If a session's process \
+         certainly no longer runs (its machine is gone), end the session with 'pinstripe gc \
+         --fence {first}'.{by_itself}"
     ))
 }

@@ -155,14 +155,17 @@ fn bring(
     claim.confirm()?;
     let written = match slot {
         Some((reader, slot)) => lay(reader, slot, to, Replace::Never).map(|()| Some(slot)),
-        None => Err(Error::corrupt("its slot in the stripe set is unknown", one.name.path())),
+        None => Err(Error::corrupt(
+            "the slot of this extent in the stripe set is unknown",
+            one.name.path(),
+        )),
     };
     let laid = match written {
         Err(error) if matches!(error.kind(), Kind::TooManyLosses | Kind::Corrupt) => {
             // If it is gone now, it is not damaged.
             from.len(one.name)?;
             let place = from.place().join(one.name.path());
-            monitor.warning(place, error.advice("it was moved unchanged"));
+            monitor.warning(place, error.advice("the extent was moved unchanged"));
             match slot {
                 Some((reader, slot)) => {
                     salvage(reader, slot, to, Replace::Never)?;
@@ -200,9 +203,9 @@ fn confirm_copy(store: &Store, one: &Move, slot: Option<usize>) -> Result<()> {
     if stands {
         return Ok(());
     }
-    Err(Error::new(Kind::Busy, "another process changed what was just written here")
+    Err(Error::new(Kind::Busy, "another process changed the extent that was just written here")
         .at(to.place().join(one.name.path()))
-        .advice("nothing was removed; run this again"))
+        .advice("nothing was removed; run this command again"))
 }
 
 fn copy_raw(from: &SharedMember, to: &SharedMember, name: ExtentName) -> Result<()> {

@@ -81,23 +81,25 @@ fn refuse_strangers(store: &Store, other: &Store) -> Result<()> {
         return Err(at(Error::new(Kind::WrongMember, what)
             .expected(store.config.store, other.config.store)
             .advice(
-                "only halves of one store can be merged; to take over its data, restore from \
-                it and back up the result",
+                "only halves of one store can be merged; to take over the data of another store, \
+                 restore it and back up the result",
             )));
     }
     if store.table == other.table {
         let what = "this is already a member of the store: there is nothing to merge";
-        return Err(at(
-            Error::new(Kind::WrongMember, what).advice("'pinstripe repair' writes what it lacks")
-        ));
+        return Err(at(Error::new(Kind::WrongMember, what)
+            .advice("'pinstripe repair' writes what the member lacks")));
     }
     let name = |store: &Store| -> Result<ChunkId> { Ok(store.keys()?.chunk_id(b"pinstripe")) };
     if name(store)? != name(other)? {
-        return Err(at(Error::new(Kind::WrongMember, "its keys are not those of this store")
-            .advice(
-                "only halves of one store can be merged; to take over its data, restore from \
-                it and back up the result",
-            )));
+        return Err(at(Error::new(
+            Kind::WrongMember,
+            "the keys of this member are not those of this store",
+        )
+        .advice(
+            "only halves of one store can be merged; to take over the data of another store, \
+             restore it and back up the result",
+        )));
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ fn finish_retiring(store: &Store, claim: &Claim, number: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::Usage, format!("there is no member {number}"))
-        .advice("list the members with: pinstripe members"))
+        .advice("'pinstripe members' lists the members"))
 }
 
 /// Changes the state of a member in the table.

@@ -80,7 +80,8 @@ pub fn rebalance(
             "stripe sets lack",
         );
         let what = format!("{sets} an extent and cannot be moved");
-        let advice = "attach absent members, run 'pinstripe repair', then run this again";
+        let advice =
+            "attach the absent members, run 'pinstripe repair', then run this command again";
         monitor.warning("packs", Error::new(Kind::Refused, what).advice(advice));
     }
     let moved = match claim {

@@ -59,7 +59,8 @@ pub fn remove(
         return Err(Error::new(Kind::Refused, format!("member {number} is absent"))
             .at(&member_slot.place)
             .advice(format!(
-                "attach it, or replace it: pinstripe member replace {number} --to DIR"
+                "attach the member, or replace it with 'pinstripe member replace {number} --to \
+                 DIR'"
             )));
     }
     let members = takers(store).members.into_iter().filter(|taker| *taker != number).count();
@@ -149,14 +150,14 @@ fn refuse_stuck(store: &Store, stuck: &[ExtentName]) -> Result<()> {
         pinstripe_base::units::counted(stuck.len() as u64, "stripe set uses", "stripe sets use");
     Err(Error::new(Kind::Refused, format!("{sets} all of the remaining members already"))
         .expected("all members, to rewrite them", "some are absent")
-        .advice("nothing was changed; attach the absent members, or replace them first"))
+        .advice("nothing was changed; first attach or replace the absent members"))
 }
 
 fn cannot_be_laid_anew(stuck: &[ExtentName]) -> Error {
     let sets = pinstripe_base::units::counted(stuck.len() as u64, "stripe set", "stripe sets");
     Error::new(Kind::Refused, format!("{sets} cannot be rewritten")).at(stuck[0].path()).advice(
         "run 'pinstripe check', then 'pinstripe repair', and try again; 'pinstripe gc' removes \
-             what only forgotten snapshots need",
+         data that only forgotten snapshots need",
     )
 }
 
@@ -219,7 +220,9 @@ pub(super) fn empty(
             }
             if pass == PASSES {
                 return Err(Error::new(Kind::Busy, "other processes keep writing to the member")
-                    .advice("wait for the backups that started earlier, then run this again"));
+                    .advice(
+                        "wait until the running backups have ended, then run this command again",
+                    ));
             }
             moved += carry::moves(store, claim, &moves, limits, monitor)?;
             lay_anew(store, &stuck, limits, monitor)?;

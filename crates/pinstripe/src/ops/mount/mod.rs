@@ -379,7 +379,7 @@ impl FileTree for SnapshotTree {
 }
 
 fn gone() -> Error {
-    Error::new(Kind::NotFound, "there is no such file")
+    Error::new(Kind::NotFound, "there is no such file in the mount")
 }
 
 fn no_file() -> Error {

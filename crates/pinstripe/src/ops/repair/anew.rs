@@ -103,18 +103,19 @@ pub(in crate::ops) fn rewrite_short_packs(
     }
     drop(index);
     if let Err(error) = gc::retire(store, short, HashSet::new(), *limits, monitor) {
-        let advice = "packs with too few extents for the remaining members stay as they are; run \
-                      'pinstripe gc' to rewrite them";
+        let advice = "packs that need more members than remain stay as they are; run 'pinstripe \
+                      gc' to rewrite these packs";
         monitor.warning("packs", error.advice(advice));
     }
     Ok(())
 }
 
-const GIVEN_UP: &str = "the rest of the pack was rewritten; back up again: data that the sources \
-                        still have is stored again, and completes the snapshots that lack it";
+const GIVEN_UP: &str = "the intact data of the pack was rewritten; back up again: data that the \
+                        sources still have is stored again, and completes the snapshots that lack \
+                        it";
 
 fn warn(monitor: &Monitor, error: &Error) {
-    let advice = "run it again, or see what is lost with: pinstripe check --read-data";
+    let advice = "run 'pinstripe repair' again; 'pinstripe check --read-data' lists what is lost";
     monitor.warning("packs", cannot(error).advice(advice));
 }
 
@@ -169,7 +170,7 @@ fn lost_of(store: &Store, sets: &HashSet<SetId>, monitor: &Monitor) -> Result<Ha
 }
 
 fn cannot(error: &Error) -> Error {
-    let what = format!("what parity cannot repair was not rewritten: {}", error.what());
+    let what = format!("packs that parity cannot repair were not rewritten: {}", error.what());
     Error::new(error.kind(), what)
 }
 

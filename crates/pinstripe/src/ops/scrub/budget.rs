@@ -46,7 +46,7 @@ impl Budget {
     /// Fails with [`Kind::Usage`] when both budgets set the same limit.
     pub fn and(self, other: Budget) -> Result<Self> {
         if self.portion.and(other.portion).is_some() || self.time.and(other.time).is_some() {
-            return Err(Error::new(Kind::Usage, "two budgets of the same kind")
+            return Err(Error::new(Kind::Usage, "two budgets of the same kind were given")
                 .advice("give at most one amount (5% or 10G) and one time (2h)"));
         }
         Ok(Budget { portion: self.portion.or(other.portion), time: self.time.or(other.time) })

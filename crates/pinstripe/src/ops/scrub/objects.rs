@@ -82,7 +82,7 @@ fn object(store: &Store, name: ExtentName, ledger: &Ledger<'_>) -> Result<()> {
     let Some(good) = copies.good else {
         ledger.set(
             name,
-            Error::new(Kind::TooManyLosses, "no member has an intact copy"),
+            Error::new(Kind::TooManyLosses, "no member has an intact copy of this object"),
             Fate::Lost,
         );
         return Ok(());

@@ -117,7 +117,7 @@ pub(super) fn verify(
     if is_leftover(reader.geometry().data()) {
         if store.is_locked() {
             let error = Error::new(Kind::TooManyLosses, "too few members have this pack");
-            let advice = "whether a snapshot needs it can only be determined with the key: run \
+            let advice = "the key is needed to determine whether a snapshot needs this pack: run \
                           'pinstripe check' with the password";
             ledger.monitor.warning(name.path(), error.advice(advice));
         }
@@ -177,13 +177,16 @@ fn mend(
             Done::Failed(error) if error.kind() == Kind::TooManyLosses && !derived => beyond_parity,
             Done::Failed(error) => {
                 let place = job.to.map(|number| store.member_slots[number].place.as_path());
-                let advice = "it could not be rewritten";
+                let advice = "this extent could not be rewritten";
                 ledger.monitor.warning(place.unwrap_or(Path::new("")), error.advice(advice));
                 Fate::Repairable
             }
         };
         let Some(number) = job.to else {
-            let error = Error::new(Kind::Corrupt, format!("slot {} is on no member", job.slot));
+            let error = Error::new(
+                Kind::Corrupt,
+                format!("slot {} of the stripe set is on no member", job.slot),
+            );
             ledger.set(name, error, fate);
             return Ok(());
         };

@@ -86,7 +86,10 @@ pub fn merge(index: &Index<'_>, ended: &AtomicBool, abort: &Abort, monitor: &Mon
         && !abort.is_raised()
         && error.kind() != Kind::NotFound
     {
-        monitor.warning("index runs", error.advice("they stay as they are; nothing is lost"));
+        monitor.warning(
+            "index runs",
+            error.advice("these index runs stay as they are; nothing is lost"),
+        );
     }
 }
 

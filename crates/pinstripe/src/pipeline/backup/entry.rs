@@ -28,11 +28,12 @@ impl OpenedFile {
         let file = SourceFile::open(shared.root, path)?;
         let extents = file.data_extents()?;
         if file.stat().size_bytes == 0 && file.read_at(0, &mut [0])? > 0 {
-            let error = Error::new(Kind::Changed, "it has content, but its size is given as 0")
-                .advice(
-                    "the kernel generates such files when they are read: leave out /proc and \
-                    /sys with --one-file-system",
-                );
+            let error =
+                Error::new(Kind::Changed, "the file has content, but its size is given as 0")
+                    .advice(
+                        "the kernel generates such a file when it is read: leave out /proc and \
+                         /sys with --one-file-system",
+                    );
             shared.monitor.loss(shown_from_root(path), error);
         }
         Ok(OpenedFile { file, extents })
@@ -51,8 +52,10 @@ impl OpenedFile {
     pub fn finish(&self, shared: &Reading<'_>, path: Vec<u8>) -> Result<Entry> {
         let stat = *self.file.stat();
         if self.file.changed_since(&stat)? {
-            let error = Error::new(Kind::Changed, "the file changed while it was read")
-                .advice("what was read is saved; back it up again when it is not being written");
+            let error = Error::new(Kind::Changed, "the file changed while it was read").advice(
+                "the content that was read is saved; back up the file again when no program writes \
+                 to it",
+            );
             shared.monitor.loss(shown_from_root(&path), error);
         }
         let found = self.file.xattrs();

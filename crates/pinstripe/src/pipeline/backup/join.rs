@@ -241,7 +241,9 @@ impl<'env, T: DecisionSink> Join<'env, T> {
             let (within, name) = (shown_from_root(source), |path| shown(path).display());
             for path in walker.covered() {
                 let (path, within) = (name(path), within.display());
-                self.monitor.note(&format!("{path} adds nothing: {within}, also named, holds it"));
+                self.monitor.note(&format!(
+                    "{path} adds nothing to the backup: {within}, which is also named, contains it"
+                ));
             }
         }
         Ok(())

@@ -252,7 +252,7 @@ pub(crate) fn ingest_stream(
         let read = stream.take(wanted).read_to_end(&mut bytes).map_err(|error| {
             let place = shown_from_root(&entry.path);
             Error::io("cannot read the stream", place, error)
-                .advice("no snapshot was made of an incomplete stream")
+                .advice("no snapshot was made, because the stream is incomplete")
         })? as u64;
         let data = &bytes[warm_up..];
         let candidates = shared.cutter.scan(&bytes[..warm_up], data, start);
@@ -297,7 +297,10 @@ impl Cut<'_> {
         let mut early: BTreeMap<u64, Scanned> = BTreeMap::new();
         while next < segments {
             if shared.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(Kind::Interrupted, "stopped within a large file"));
+                return Err(Error::new(
+                    Kind::Interrupted,
+                    "the backup was stopped within a large file",
+                ));
             }
             while asked < segments && asked < next + self.queues.segments as u64 {
                 let start = extent.start + asked * SEGMENT_BYTES as u64;

@@ -97,12 +97,14 @@ impl<'a> Previous<'a> {
                 Err(error) if earlier.is_whole => {
                     // More than a warning: chunks that the store only seems to have are not stored
                     // again, so this snapshot may need what is lost.
-                    let advice = "files listed there are read again; run 'pinstripe check'";
+                    let advice = "the files listed in this part of the parent snapshot are read \
+                                  again; run 'pinstripe check'";
                     monitor.loss("the previous snapshot", error.advice(advice));
                     self.at = self.trees.len();
                 }
                 Err(error) => {
-                    let advice = "files listed there are read again";
+                    let advice = "the files listed in this part of the parent snapshot are read \
+                                  again";
                     monitor
                         .warning("the checkpoint of an interrupted backup", error.advice(advice));
                     self.at += 1;

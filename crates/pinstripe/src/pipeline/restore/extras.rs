@@ -153,9 +153,10 @@ impl Extras<'_, '_> {
         }
         let mount_point = self.plan.sink.mount_point_above(path);
         if self.reported.insert(mount_point.clone()) {
-            let what = "something is mounted here: what the snapshot lacks in it is not removed";
+            let what = "a file system is mounted here: --delete removes nothing below this mount \
+                        point";
             let error = Error::new(Kind::Refused, what);
-            let advice = "name this directory as SNAPSHOT:PATH to remove it there";
+            let advice = "name this directory as SNAPSHOT:PATH to remove extra files below it";
             self.plan.monitor.warning(self.plan.place(&mount_point), error.advice(advice));
         }
     }

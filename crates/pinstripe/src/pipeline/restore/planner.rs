@@ -304,7 +304,10 @@ impl Offsets {
         let start = self.current.start;
         self.current.start += u64::from(bytes);
         if self.current.start > self.current.end {
-            return Err(Error::new(Kind::Corrupt, "a chunk reaches beyond its run of data"));
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a chunk reaches beyond the end of its file extent",
+            ));
         }
         Ok(start)
     }
@@ -327,7 +330,10 @@ impl Offsets {
         while bytes > 0 {
             if self.current.is_empty() {
                 self.current = self.extents.next().ok_or_else(|| {
-                    Error::new(Kind::Corrupt, "a list of chunks reaches beyond the file's data")
+                    Error::new(
+                        Kind::Corrupt,
+                        "a list of chunks reaches beyond the end of the file's data",
+                    )
                 })?;
             }
             let here = bytes.min(self.current.end - self.current.start);

@@ -90,8 +90,9 @@ impl RestorePlan<'_> {
     fn report(&self, target: &Target, error: Error, abort: &Abort) {
         self.monitor.take_back(Counter::RestoredBytes, target.fail());
         if error.kind() == Kind::NoSpace {
-            abort
-                .raise(error.advice("free space at the target and restore again with --overwrite"));
+            abort.raise(error.advice(
+                "free space on the target's file system, and restore again with --overwrite",
+            ));
         } else {
             let is_source =
                 matches!(error.kind(), Kind::Corrupt | Kind::TooManyLosses | Kind::NotFound);

@@ -98,8 +98,11 @@ impl<'r, 'a, T> Feed<'r, 'a, T> {
             self.zeros_until(&mut walk, None);
         }
         if planned.is_ok() && walk.given != wanted && !self.is_over {
-            planned = Err(Error::new(Kind::Corrupt, "a file's chunks do not add up")
-                .expected(wanted, walk.given));
+            planned = Err(Error::new(
+                Kind::Corrupt,
+                "the lengths of a file's chunks do not add up to the file's size",
+            )
+            .expected(wanted, walk.given));
         }
         if let Err(error) = planned {
             self.push(StreamItem::Lost(wanted.saturating_sub(walk.given), error));

@@ -125,7 +125,7 @@ fn walk<'a>(
 }
 
 fn stopped() -> Error {
-    Error::new(Kind::Interrupted, "stopped before all was read")
+    Error::new(Kind::Interrupted, "the survey stopped before all files were read")
 }
 
 /// One of the surveyed paths, opened.
@@ -213,7 +213,7 @@ fn read(
             let room = slicer.room();
             let read = file.read_at(at, room)?;
             if read < room.len() {
-                let error = Error::new(Kind::Changed, "became shorter while it was read");
+                let error = Error::new(Kind::Changed, "this file became shorter while it was read");
                 return Err(error.expected(at + room.len() as u64, at + read as u64));
             }
             reading.monitor.add(Counter::ReadBytes, read as u64);

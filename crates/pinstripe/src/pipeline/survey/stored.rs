@@ -147,7 +147,10 @@ fn read(
             while !room.is_empty() {
                 if given == chunk.len() {
                     let row = rows.next().ok_or_else(|| {
-                        Error::new(Kind::Corrupt, "a file's chunks do not add up")
+                        Error::new(
+                            Kind::Corrupt,
+                            "the lengths of a file's chunks do not add up to the file's size",
+                        )
                     })?;
                     (chunk, given) = (chunks.read(&row.id)?, 0);
                     continue;

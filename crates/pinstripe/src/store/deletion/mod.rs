@@ -197,7 +197,8 @@ pub fn load(store: &Store, quorum: Quorum) -> Result<Cases> {
         return Err(Error::new(Kind::Busy, format!("a gc is running: {}", error.what()))
             .at(name.path())
             .advice(
-                "no member has an intact copy of this step; run this again when that gc ended",
+                "no member has an intact copy of this step of deletion; run this command again \
+                 when the running gc has ended",
             ));
     }
     Ok(cases(found.sound, found.few))
@@ -345,7 +346,10 @@ pub fn read(store: &Store, name: [u8; 16], bytes: &[u8]) -> Result<GcObject> {
     let object = GcObject::decode(bytes)?;
     store.verify(ExtentName::In(Room::Gc, name), bytes)?;
     if object.name() != name || object.store != store.config.store {
-        return Err(Error::new(Kind::Corrupt, "this step of deletion has another name"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "the content of this step of deletion does not match its name",
+        ));
     }
     Ok(object)
 }

@@ -126,8 +126,10 @@ impl Index<'_> {
             && self.marks(|marks| marks.bad.insert(run))
             && has_enough(self.store, name, members)
         {
-            let error = error
-                .advice("the packs' own indexes are used instead; 'pinstripe repair' repairs this");
+            let error = error.advice(
+                "the packs' own indexes are used instead; 'pinstripe repair' repairs this index \
+                 run",
+            );
             self.monitor.warning(name.path(), error);
         }
         self.gather(true)

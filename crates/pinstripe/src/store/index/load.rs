@@ -26,7 +26,7 @@ use super::{Extents, Index, SealedPack, View, part};
 
 /// The largest number of listings of runs until two agree.
 const LISTS_MAX: usize = 8;
-/// Times that sets are looked for again which were listed and could not be opened.
+/// Times that the members are listed again because sets were listed and could not be opened.
 const TRIES_MAX: usize = 2;
 
 /// Returns the stripe sets in a room, and which of the present members and newcomers have each.
@@ -86,8 +86,10 @@ fn open_run(store: &Store, set: SetId, extents: usize) -> Result<AnyRun> {
     let reader = open_set(store, name, set)?;
     let needed = reader.geometry().data();
     if extents < needed {
-        let error =
-            Error::new(Kind::TooManyLosses, "too few extents of this index run are present");
+        let error = Error::new(
+            Kind::TooManyLosses,
+            "too few extents of this index run are present to read it",
+        );
         return Err(error.at(name.path()).expected(format!("{needed} or more"), extents));
     }
     if reader.index().start > 0 {
@@ -148,7 +150,7 @@ impl Index<'_> {
         }
     }
 
-    /// `tries` is how often sets were already looked for again. Between the list and the read a set
+    /// `tries` is how often members were already listed again. Between the list and the read a set
     /// may move from one member to another: then it is neither gone nor damaged.
     fn gathered(&self, mut view: View, all: bool, tries: usize) -> Result<View> {
         let (mut troubles, mut vanished) = (Vec::new(), BTreeSet::new());

@@ -22,7 +22,10 @@ pub(super) fn parse<'b>(
 ) -> Result<(&'b [u8], usize)> {
     let OpenedRecord { head, stored, bytes: used } = opener.record(bytes)?;
     if head.kind != kind || head.codec != 0 {
-        return Err(Error::new(Kind::Corrupt, "a record of another kind where an index should be"));
+        return Err(Error::new(
+            Kind::Corrupt,
+            "a record of another kind is where an index should be",
+        ));
     }
     Ok((&bytes[stored], used))
 }

@@ -78,7 +78,7 @@ fn record_at(reader: &SetReader, at: u64, end: u64, opener: &Opener) -> Result<I
     let mut bytes = bytes_at(reader, at..at + length)?;
     let OpenedRecord { head, .. } = opener.record(&mut bytes)?;
     if !head.kind.has_chunks() {
-        return Err(Error::new(Kind::Corrupt, "an index among the records of a pack"));
+        return Err(Error::new(Kind::Corrupt, "an index is among the records of a pack"));
     }
     Ok(IndexedRecord {
         offset: at,

@@ -87,8 +87,11 @@ pub(super) fn open(
     let from = (&reader, kept.map(|kept| &**kept));
     let head = read_part(from, reader.index(), opener, RunHead::decode)?;
     if head.set != set {
-        return Err(Error::corrupt("the head of another index run", ExtentName::index(set).path())
-            .expected(set, head.set));
+        return Err(Error::corrupt(
+            "this is the head of another index run",
+            ExtentName::index(set).path(),
+        )
+        .expected(set, head.set));
     }
     let mut packs = Vec::new();
     for (number, (offset, bytes)) in (0..).zip(&head.tables) {
@@ -113,7 +116,7 @@ pub(super) fn open(
         }
         // Only the last page of all may have room left, so that rows can be counted by pages.
         if rows != u64::from(first_page) * PAGE_ROWS as u64 {
-            return Err(Error::corrupt("an index run with a page that is not full", name(set)));
+            return Err(Error::corrupt("a page of the index run is not full", name(set)));
         }
         rows += u64::from(fences.rows);
         let (offset, fences_offset) = (place.offset, place.fences_offset);
@@ -122,8 +125,11 @@ pub(super) fn open(
         first_page += place.pages;
     }
     if rows != head.rows {
-        return Err(Error::corrupt("segments of an index run do not add up", name(set))
-            .expected(head.rows, rows));
+        return Err(Error::corrupt(
+            "the counts of an index run's segments do not add up",
+            name(set),
+        )
+        .expected(head.rows, rows));
     }
     let run = Run {
         set,
@@ -274,8 +280,11 @@ impl Run {
         }
         let first = fence(&page.row(0).id);
         if first != segment.fences[at] {
-            return Err(Error::corrupt("a page of an index run begins elsewhere", name(self.set))
-                .expected(segment.fences[at], first));
+            return Err(Error::corrupt(
+                "a page of an index run begins with an unexpected chunk id",
+                name(self.set),
+            )
+            .expected(segment.fences[at], first));
         }
         Ok(page)
     }

@@ -60,18 +60,18 @@ impl Stale {
         };
         if self.lists_too_little() {
             let unlisted = counted(self.unlisted_snapshots, "snapshot");
-            return format!("member {number} does not list {unlisted} that it has");
+            return format!("member {number} does not list {unlisted} that are on this member");
         }
         let lacks = counted(self.lacking_snapshots, "snapshot");
         let has = counted(self.superseded_runs, "superseded index run");
         match (self.lacking_snapshots, self.superseded_runs) {
-            (0, _) => format!("member {number} has {has}: the other members have newer ones"),
+            (0, _) => format!("member {number} has {has}: the other members have newer index runs"),
             (_, 0) => {
-                format!("member {number} {why}: it lacks {lacks} that the others have")
+                format!("member {number} {why}: it lacks {lacks} that the other members have")
             }
             _ => format!(
-                "member {number} {why}: it lacks {lacks} that the others have, and \
-                 has {has}"
+                "member {number} {why}: it lacks {lacks} that the other members have, and has \
+                 {has}"
             ),
         }
     }

@@ -61,10 +61,10 @@ impl SealedPack {
             let end = record.offset + u64::from(record.bytes);
             if end > u64::from(u32::MAX) {
                 return Err(Error::corrupt(
-                    "a pack is longer than any that was written",
+                    "a pack is longer than any possible pack",
                     ExtentName::pack(self.index.set).path(),
                 )
-                .expected(format!("at most {} bytes", u32::MAX), end));
+                .expected(format!("a pack of at most {} bytes", u32::MAX), end));
             }
             let (offset, bytes) = (record.offset as u32, record.bytes);
             let mut raw_offset = 0;
@@ -139,7 +139,7 @@ impl<'s> RunWriter<'s> {
     pub fn push(&mut self, row: Row) -> Result<()> {
         match self.last {
             Some(last) if row.id < last => {
-                return Err(Error::new(Kind::Usage, "rows of an index run out of order"));
+                return Err(Error::new(Kind::Usage, "the rows of an index run are out of order"));
             }
             Some(last) if row.id == last => {
                 self.head.duplicates += 1;

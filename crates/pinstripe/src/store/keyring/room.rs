@@ -359,7 +359,9 @@ fn removes(removed: &RemovedSlot, slot: &KeySlot) -> bool {
 /// Fails with the errors of decoding it, or with [`Kind::Corrupt`] for an object of another store
 /// or with another name.
 pub(crate) fn judge_key_object(store: &Store, id: [u8; 16], bytes: &[u8]) -> Result<()> {
-    let wrong = || Err(Error::new(Kind::Corrupt, "this key object belongs elsewhere"));
+    let wrong = || {
+        Err(Error::new(Kind::Corrupt, "this key object belongs to another name or another store"))
+    };
     let config = &store.config;
     if config.encryption == Encryption::None {
         let keys = Keys::decode(bytes)?;

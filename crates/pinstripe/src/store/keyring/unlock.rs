@@ -193,7 +193,7 @@ impl Store {
                 let at_hand = format_size(limits.memory_bytes);
                 skipped.push((
                     slot,
-                    format!("{} of memory, and {at_hand} are free", format_size(memory)),
+                    format!("{} of memory, but only {at_hand} are free", format_size(memory)),
                 ));
             } else if limits.only.is_none() && cost > limits.cost_kib.saturating_sub(spent) {
                 skipped.push((slot, "more time than the limit for all slots together".to_owned()));
@@ -238,7 +238,8 @@ fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
     for (slot, why) in skipped.iter().take(NAMED_MAX) {
         let what = format!("this key slot was not tried: it asks for {why}");
         let advice = format!(
-            "if it is yours: --key-slot {}; if it is not: pinstripe key remove",
+            "if this key slot is yours, use --key-slot {}; if it is not, remove it with 'pinstripe \
+             key remove'",
             &hex(&slot.id)[..8]
         );
         tell(Error::new(Kind::Refused, what).at(slot_name(slot).path()).advice(advice));
@@ -247,7 +248,7 @@ fn tell_skipped(skipped: &[Skipped<'_>], tell: &mut dyn FnMut(Error)) {
         let more =
             pinstripe_base::units::counted(more as u64, "more key slot was", "more key slots were");
         let what = format!("{more} not tried: too much memory or time needed");
-        tell(Error::new(Kind::Refused, what).advice("list them with: pinstripe key list"));
+        tell(Error::new(Kind::Refused, what).advice("'pinstripe key list' lists the key slots"));
     }
 }
 
@@ -276,21 +277,24 @@ fn wrong_key(
     );
     if let Some((name, error)) = damaged {
         return wrong.advice(format!(
-            "a key slot or ring is damaged on all members ({}: {}): it may have been the matching \
-             one; try another password or key file",
+            "a key slot or key ring is damaged on all members ({}: {}): the damaged object may \
+             have been the matching one; try another password or key file",
             name.path(),
             error.what()
         ));
     }
     if limits.only.is_some() {
-        return wrong
-            .advice("the named slot does not match, or does not exist: pinstripe key list");
+        return wrong.advice(
+            "the named key slot does not match, or does not exist; 'pinstripe key list' lists the \
+             key slots",
+        );
     }
     match untried {
-        0 => wrong.advice("try another; list the slots with: pinstripe key list"),
+        0 => wrong
+            .advice("try another password or key file; 'pinstripe key list' lists the key slots"),
         count => wrong.advice(format!(
-            "key slots not tried, as named above: {count}; if one of them is yours, name it \
-             with --key-slot"
+            "some key slots were not tried, as named above: {count}; if one of these slots is \
+             yours, name it with --key-slot"
         )),
     }
 }

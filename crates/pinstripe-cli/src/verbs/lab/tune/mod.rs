@@ -131,7 +131,7 @@ impl LabTuneArgs {
         let folder = self.out.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|errno| Error::io("cannot be written to", folder, errno))
+            .map_err(|errno| Error::io("this directory cannot be written", folder, errno))
     }
 
     /// Runs one case, and keeps its advice.
@@ -164,7 +164,7 @@ impl LabTuneArgs {
         if knobs.is_empty() {
             let error = Error::new(
                 Kind::Changed,
-                "too few rounds count, or nothing was decided: no setting can be chosen",
+                "no setting can be chosen: too few rounds count, or no difference is certain",
             );
             return Err(
                 error.advice("measure again when the machine is quiet, or with a larger --time")
@@ -181,7 +181,8 @@ impl LabTuneArgs {
             ));
         }
         let out = escape::path(&self.out);
-        run.screen.say(&format!("written to {out}: use it with --knobs {out}"));
+        run.screen
+            .say(&format!("the settings were written to {out}; to use them, add --knobs {out}"));
         let set = |knob: &Knob| format!("{} --{}={}", knob.verb, knob.option, knob.value);
         let set: Vec<String> = knobs.iter().map(set).collect();
         let facts = Event::default().with_path("path", &self.out);
@@ -193,7 +194,10 @@ impl LabTuneArgs {
         let dirs = match (&self.dirs[..], &run.common.store[..]) {
             ([], [_, ..]) => members_of_store(run)?,
             ([], []) => {
-                return Err(Error::new(Kind::Usage, "name directories, or a store with --store"));
+                return Err(Error::new(
+                    Kind::Usage,
+                    "name directories, or name a store with --store",
+                ));
             }
             (dirs, _) => dirs.to_vec(),
         };
@@ -204,7 +208,8 @@ impl LabTuneArgs {
         let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
         let (seconds, nanos) = clock::now();
         let when = time::utc(seconds, nanos).unwrap_or_default();
-        let about = [format!("what 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
+        let about =
+            [format!("settings that 'pinstripe lab tune' found in {}, {when}", places.join(", "))];
         let text = knobs_to_toml(knobs, &about);
         put_file(text.as_bytes(), &self.out)
     }
@@ -234,7 +239,8 @@ fn agree(found: &[Vec<Advice>]) -> Vec<Advice> {
         let most = all.iter().map(|it| votes(&it)).max().unwrap_or(0);
         agreed.extend(all.iter().find(|it| votes(it) == most).map(|it| (*it).clone()));
         if let Some(last) = agreed.last_mut().filter(|_| all.len() > 1) {
-            last.evidence += &format!("; the same in {most} of {} places", all.len());
+            last.evidence +=
+                &format!("; the same setting is best in {most} of {} places", all.len());
         }
     }
     agreed
@@ -264,7 +270,7 @@ mod tests {
         ring.setting = "ring".into();
         let found = [&found[..], &[vec![ring]]].concat();
         let agreed = agree(&found);
-        assert_eq!(agreed[0].evidence, "; the same in 2 of 3 places");
+        assert_eq!(agreed[0].evidence, "; the same setting is best in 2 of 3 places");
         let values: Vec<String> = agreed.into_iter().map(|it| it.value).collect();
         assert_eq!(values, ["4", "8", "128K"]);
     }
