@@ -19,7 +19,7 @@ const BLOCK_BYTES: u64 = 64 << 10;
 
 /// A regular file in the target, open for reading.
 #[derive(Debug)]
-pub(crate) struct Existing {
+pub struct Existing {
     root: Arc<Root>,
     fd: OwnedFd,
     path: Box<[u8]>,
