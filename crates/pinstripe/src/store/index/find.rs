@@ -103,23 +103,31 @@ impl Index<'_> {
                     if attempts > ATTEMPTS_MAX {
                         return Err(error);
                     }
-                    self.leave_out(set, error)?;
+                    if !self.reopen(set)? {
+                        self.leave_out(set, error)?;
+                    }
                 }
             }
         }
     }
 
-    /// Refreshes the index without a run that could not be read. The run may have moved to another
-    /// member since it was opened, so it is opened again, once. The run is damaged if enough members
-    /// still have it; otherwise another writer merged it away, which is not damage.
+    /// Opens a run again, once: it may have moved to another member since it was opened. Returns
+    /// whether this was the first time.
+    fn reopen(&self, run: SetId) -> Result<bool> {
+        let is_first = self.marks(|marks| marks.reopened.insert(run));
+        if is_first {
+            self.store.meet_newcomers()?;
+            self.drop_run(run);
+            self.gather(true)?;
+        }
+        Ok(is_first)
+    }
+
+    /// Refreshes the index without a run that could not be read. The run is damaged if enough
+    /// members still have it; otherwise another writer merged it away, which is not damage.
     pub(super) fn leave_out(&self, run: SetId, error: Error) -> Result<()> {
         if error.kind().is_about_keys() {
             return Err(error);
-        }
-        if self.marks(|marks| marks.reopened.insert(run)) {
-            self.store.meet_newcomers()?;
-            self.drop_run(run);
-            return self.gather(true);
         }
         let name = ExtentName::index(run);
         if let Some(members) = sets_in(self.store, Room::Index)?.get(&run)
