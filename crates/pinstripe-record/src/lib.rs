@@ -1,7 +1,8 @@
 //! The recorder: any number of streams to plain disks, through the smallest rings that hold.
 //!
 //! ```text
-//!   calibrate                 measures a directory and sizes the rings
+//!   ring_size                 sizes rings by what earlier takes and measurements of a disk met
+//!   calibrate                 measures a directory
 //!   overdub                   records one take while another is played
 //!   recorder   play           a take from its beginning to its end, and back
 //!   verify   recover          what it left
@@ -43,6 +44,7 @@ mod realtime;
 mod recorder;
 mod recover;
 mod ring;
+mod ring_size;
 mod sample;
 mod shares;
 mod start;
@@ -67,6 +69,7 @@ pub use recorder::{
     TakeStatus, check_armed, memory_of, record,
 };
 pub use recover::recover;
+pub use ring_size::{RingObservation, RingSource, choose_ring, observe, share};
 pub use sample::{SampleFormat, StreamShape, fill_test};
 pub use take::{
     CommitStages, DiskFolder, JOURNAL as JOURNAL_FILE, Journal, JournalEvent, JournalRecord,
