@@ -26,22 +26,25 @@ const MEMBER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every verb")]
 pub struct Common {
-    /// Any one member of the store, a directory or s3://BUCKET/PREFIX, or a name from the config file
+    /// The store: any one of its members (a directory or s3://BUCKET/PREFIX), or a name from the
+    /// config file
     ///
-    /// The other members are found through this one. May be given several times: each directory is
-    /// tried until one opens the store, then the members that this host remembers. A word without a
-    /// slash is a name if the config file defines it. Default: the environment variable
-    /// PINSTRIPE_STORE (directories separated by ':'), then 'default-store' in the config file,
-    /// then $XDG_DATA_HOME/pinstripe/store or ~/.local/share/pinstripe/store.
+    /// pinstripe finds the other members of the store through the named one. The option --store may
+    /// be given several times: each directory is tried until one opens the store, then the members
+    /// that this host remembers. A word without a slash is the name of a store if the config file
+    /// defines it. Default: the environment variable PINSTRIPE_STORE (directories separated by
+    /// ':'), then 'default-store' in the config file, then $XDG_DATA_HOME/pinstripe/store or
+    /// ~/.local/share/pinstripe/store.
     #[arg(long, global = true, value_name = "DIR|NAME", value_hint = clap::ValueHint::DirPath)]
     pub store: Vec<PathBuf>,
 
-    /// Open a store that is not encrypted where an encrypted one is expected
+    /// Open a store that is not encrypted although an encrypted one is expected
     ///
-    /// Such a store is refused (exit code 19) if a password or key file is given for it, or if this
-    /// host has opened this store encrypted before, or another encrypted store in the same place:
-    /// an attacker who can write to the members could have put it there to read the next backup.
-    /// The choice is remembered.
+    /// Without this option, a store that is not encrypted is refused (exit code 19) if a password
+    /// or key file is given for it, or if this host has opened the same store encrypted, or another
+    /// encrypted store in the same place. An attacker who can write to the members could have put a
+    /// plain store there, to read the next backup. With this option, this host remembers that the
+    /// plain store was accepted.
     #[arg(long, global = true, hide_short_help = true)]
     pub i_know_it_is_plain: bool,
 
@@ -63,14 +66,14 @@ pub struct Common {
     #[command(flatten)]
     pub buckets: crate::bucket_args::BucketArgs,
 
-    /// Where the key of an encrypted store is.
+    /// Options for the key of an encrypted store.
     #[command(flatten)]
     pub key: CredentialArgs,
 
     /// Print only JSON lines on standard output
     ///
-    /// Each line is one object with an "event"; the last is the summary, also when the run fails.
-    /// Messages for people still go to standard error.
+    /// Each line is one JSON object with the key "event"; the last line is the summary, even if the
+    /// run fails. Messages for people are still printed on standard error.
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -80,7 +83,7 @@ pub struct Common {
 
     /// Do not draw a progress bar
     ///
-    /// It is never drawn if standard error is not a terminal.
+    /// The progress bar is never drawn if standard error is not a terminal.
     #[arg(long, global = true)]
     pub no_progress: bool,
 
@@ -98,26 +101,30 @@ pub struct Common {
 
     /// How long to wait for a member before it counts as failed, as in 30s or 2m
     ///
-    /// The limit applies to each operation; an operation that moves data gets one more second per
-    /// MiB. A member that exceeds it is reported once, and not used again until the run ends.
+    /// The limit applies to each operation on a member; an operation that transfers data gets one
+    /// more second per MiB. A member that exceeds the limit is reported once, and is not used again
+    /// until the run ends.
     #[arg(long, global = true, value_name = "TIME", value_parser = duration,
           default_value_t = Time(MEMBER_TIMEOUT_DEFAULT), hide_short_help = true)]
     pub member_timeout: Time,
 
     /// Leave this member out as if it were absent; may be given more than once
     ///
-    /// N is the number that 'pinstripe members' shows. The member's directory is not accessed.
+    /// N is the member's number, as 'pinstripe members' shows it. The directory of this member is
+    /// not accessed.
     #[arg(long, global = true, value_name = "N", hide_short_help = true)]
     pub without_member: Vec<usize>,
 
     /// Make members fail on purpose, to test a set-up
     ///
-    /// PLAN is a list of key=value separated by commas: op (create, append, seal, put, read, len,
-    /// list, delete, sync, any; of devices, as in split, join and array: read, write, len,
-    /// set_len, sync, discard, any), member, room (packs, index, snapshots, keys, label), after,
-    /// times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE, lost=yes,
-    /// flip=BITS, short=SIZE or hang=yes. Separate several faults in one PLAN by ';', or give
-    /// --fault several times. Example: --fault op=append,member=1,after=10,error=EIO
+    /// PLAN is a list of key=value pairs separated by commas. The keys of a PLAN are op, member,
+    /// room, after, times, chance, seed, and one effect: error=EIO, delay=5ms, rate=50M, torn=SIZE,
+    /// lost=yes, flip=BITS, short=SIZE or hang=yes. For members of a store, the value of op is
+    /// create, append, seal, put, read, len, list, delete, sync or any. For devices, as in split,
+    /// join and array, the value of op is read, write, len, set_len, sync, discard or any. The
+    /// value of room is packs, index, snapshots, keys or label. To plan several faults, separate
+    /// them by ';' in one PLAN, or give --fault several times. Example: --fault
+    /// op=append,member=1,after=10,error=EIO
     #[arg(long = "fault", global = true, value_name = "PLAN", value_parser = plan,
           hide_short_help = true)]
     pub faults: Vec<Plan>,

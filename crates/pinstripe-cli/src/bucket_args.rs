@@ -21,9 +21,9 @@ const RETENTION_MAX: u32 = 100 * 365 * 86_400;
 pub struct BucketArgs {
     /// The endpoint of places that begin with s3://, as in https://s3.example.org
     ///
-    /// It is recorded with a new member, so that other verbs need no option. Default: the variables
-    /// AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL, then the profile, otherwise AWS. Traffic is
-    /// encrypted unless the endpoint begins with http://.
+    /// The endpoint is recorded with a new member, so that other verbs need no --endpoint. Default:
+    /// the variables AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL, then the profile, otherwise AWS.
+    /// Traffic is encrypted unless the endpoint begins with http://.
     #[arg(long, global = true, value_name = "URL", hide_short_help = true)]
     pub endpoint: Option<String>,
 
@@ -47,9 +47,9 @@ pub struct BucketArgs {
     /// Show the store as it was in its buckets at this time: 2024-05-01, '2024-05-01 12:30:00' or
     /// @SECONDS
     ///
-    /// For buckets that keep versions, even after everything was deleted. Nothing is written to the
-    /// store; 'restore --at' restores the data of that time. Members that are directories are shown
-    /// as they are now.
+    /// This works for buckets that keep versions, even after everything was deleted. Nothing is
+    /// written to the store; 'restore --at' restores the data of that time. Members that are
+    /// directories are shown as they are now.
     #[arg(long, global = true, value_name = "TIME", value_parser = crate::time::parse,
           allow_hyphen_values = true, hide_short_help = true)]
     pub at: Option<i64>,
@@ -58,7 +58,7 @@ pub struct BucketArgs {
     ///
     /// The cache is in $XDG_CACHE_HOME/pinstripe/STORE/sealed or ~/.cache, sealed as in the bucket,
     /// and may be removed at any time. 'check', 'scrub', 'repair', 'gc' and 'member' never use it.
-    /// At least 16M; 0 disables it. Default: 'cache-size' in the config file, then 1G.
+    /// The minimum is 16M; 0 disables the cache. Default: 'cache-size' in the config file, then 1G.
     #[arg(long, global = true, value_name = "SIZE", value_parser = cache_size,
           hide_short_help = true)]
     pub cache_size: Option<Size>,
@@ -77,21 +77,22 @@ pub struct NewBucketArgs {
     /// Lock objects in a bucket for this time, as in 30d: h, d, w, m of 30 days, y of 365
     ///
     /// The bucket must have object lock. Packs, snapshots, keys and the label cannot be deleted for
-    /// good before; 'gc' extends the locks of objects that are still needed when half of the time
-    /// has passed. Objects deleted meanwhile are hidden, and billed until the bucket's lifecycle
-    /// rule removes them.
+    /// good before this time is over; 'gc' extends the locks of objects that are still needed when
+    /// half of the time has passed. Objects deleted meanwhile are hidden, and billed until the
+    /// bucket's lifecycle rule removes them.
     #[arg(long, value_name = "TIME", value_parser = retention)]
     retain: Option<u32>,
 
-    /// Kind of lock: compliance cannot be lifted; governance can, by accounts with a special right
+    /// Kind of lock: compliance, which nobody can lift, or governance, which accounts with a
+    /// special right can lift
     #[arg(long, value_name = "MODE", requires = "retain", default_value = "compliance")]
     retain_mode: RetainMode,
 
     /// Allow an endpoint without create-if-absent, for one writer at a time
     ///
-    /// Such an endpoint (Backblaze B2 is one) lets several writers create the same object. From
-    /// then on, only one process at a time writes to the store, and another one ends with exit code
-    /// 18. 'probe' shows what an endpoint supports.
+    /// Such an endpoint (Backblaze B2 is one) lets several writers create the same object. With
+    /// this option, only one process at a time can write to the store; a second writing process
+    /// ends with exit code 18. 'probe' shows what an endpoint supports.
     #[arg(long)]
     one_writer: bool,
 }

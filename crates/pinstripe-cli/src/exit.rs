@@ -50,20 +50,20 @@ Exit codes:
     1  failed
     2  bad usage
     3  finished with losses, each named on standard error
-    4  done, but degraded: a member took no part in what was written
-   10  damage, or an absent member, that repair can mend
+    4  done, but degraded: a member was absent, failed or full, and was not written
+   10  damage, or an absent member, that 'pinstripe repair' can repair
    11  no such store, snapshot or path
-   12  wrong member: it belongs to another store
+   12  wrong member: the member belongs to another store
    13  written by a newer version of pinstripe
    14  refused for safety; the message names the option that overrides it
    15  more is lost than parity replaces
-   16  the store is sealed, and no password or key file was given
+   16  the store is encrypted, and no password or key file was given
    17  wrong password or key file
-   18  another process has to finish first; try again later
+   18  busy: another process must finish first; try again later
    19  the store is not encrypted, and an encrypted one is expected here
-   20  an endpoint is unfit: it lets several writers make the same object
-  130  interrupted (143: terminated); run it again to continue
-  141  the reader of standard output went away";
+   20  unfit endpoint: the endpoint lets several writers create the same object
+  130  interrupted (143: terminated); run the same command again to continue
+  141  the reader of standard output closed the pipe";
 
 /// The code of a run that failed. After a signal, `signals::exit_code` has the one to report.
 pub fn of_error(kind: Kind) -> u8 {

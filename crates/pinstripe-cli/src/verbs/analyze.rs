@@ -22,8 +22,9 @@ use crate::table::{self, Side};
 ///
 /// Reads everything at and below PATH once, and compares deduplication of whole files (equal by
 /// name, size and content, or by content alone), of blocks of fixed length, and of content-defined
-/// chunks. Also shows how well new chunks compress. Nothing is stored. In large trees, distinct
-/// content is estimated from a sample: such numbers are marked with '~'.
+/// chunks. Also shows how well distinct chunks compress, measured on a part of them. Nothing is
+/// stored. In large trees, the amount of distinct content is estimated from a sample; estimated
+/// numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,7 +36,8 @@ pub struct AnalyzeArgs {
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
 
-    /// Exclude what matches, as in backup; may be given more than once
+    /// Exclude entries that match this pattern, as in 'pinstripe backup'; may be given more than
+    /// once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 

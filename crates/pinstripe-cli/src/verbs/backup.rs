@@ -40,7 +40,7 @@ use crate::xdg;
 /// member is created in your data directory.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
-Patterns of --exclude follow the rules of .gitignore, against absolute paths:
+Patterns of --exclude follow the rules of .gitignore, and are matched against absolute paths:
   '*.o'            any name with this ending
   'build/'         directories of this name
   '/home/*/tmp'    a path from the root
@@ -62,22 +62,22 @@ Examples:
 pub struct BackupArgs {
     /// Files and directories to back up
     ///
-    /// A missing path is reported as a loss (exit code 3), and the others are backed up. A PATH
-    /// inside another PATH is always backed up, even if an option would exclude it there.
+    /// A missing path is reported as a loss (exit code 3), and the other paths are backed up. A
+    /// PATH inside another PATH is always backed up, even if an option would exclude it.
     #[arg(required_unless_present_any = ["files_from", "named", "stdin"], value_name = "PATH",
           value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
 
     /// Back up what the config file defines under this name
     ///
-    /// Uses the paths and the store of the config file's entry, unless --store names another store;
-    /// excludes and tags of both are combined.
+    /// Paths and store are those of the entry [backup.NAME] in the config file; --store overrides
+    /// the store. Excludes and tags of the entry and of the command line are combined.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "files_from"])]
     named: Option<String>,
 
     /// Back up the paths listed in this file, one per line; - is standard input
     ///
-    /// May be given more than once, and together with PATHs.
+    /// --files-from may be given more than once, and together with PATHs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files_from: Vec<PathBuf>,
 
@@ -87,19 +87,19 @@ pub struct BackupArgs {
 
     /// Back up standard input as a file of this name, in a snapshot of its own
     ///
-    /// Useful for dumps of databases. Restore the stream with 'pinstripe restore ID:/NAME --to
-    /// FILE'. If the stream cannot be read to its end, no snapshot is made. A failure of the
+    /// This is useful for dumps of databases. Restore the stream with 'pinstripe restore ID:/NAME
+    /// --to FILE'. If the stream cannot be read to its end, no snapshot is made. A failure of the
     /// program that writes to the pipe is not detected: use 'set -o pipefail'.
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["paths", "files_from", "named", "dry_run", "exclude",
                                 "exclude_file", "exclude_caches", "one_file_system"])]
     stdin: Option<OsString>,
 
-    /// Exclude what matches; may be given more than once
+    /// Exclude entries that match this pattern; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Exclude what matches a pattern in this file, one per line
+    /// Exclude entries that match a pattern in this file, which has one pattern per line
     ///
     /// Empty lines and lines that begin with # are skipped.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -107,14 +107,15 @@ pub struct BackupArgs {
 
     /// Exclude the content of directories with a CACHEDIR.TAG
     ///
-    /// The tag must have the signature that bford.info/cachedir specifies. The directory and its
-    /// tag are kept; a PATH itself is always backed up, with or without a tag.
+    /// The tag must have the signature that bford.info/cachedir specifies. The directory itself and
+    /// its CACHEDIR.TAG are backed up. The content of a PATH is always backed up, even if the PATH
+    /// has a tag.
     #[arg(long)]
     exclude_caches: bool,
 
     /// Do not enter other file systems that are mounted below a PATH
     ///
-    /// A mount point that is a PATH itself is backed up: 'backup -x / /home'.
+    /// A mount point is backed up if it is itself given as a PATH, as in 'backup -x / /home'.
     #[arg(long, short = 'x')]
     one_file_system: bool,
 
@@ -124,11 +125,11 @@ pub struct BackupArgs {
 
     /// Host name in the snapshot [default: this machine's]
     ///
-    /// Unchanged files are taken over from the latest snapshot of the same host and PATHs.
+    /// Unchanged files are reused from the latest snapshot of the same host and PATHs.
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
-    /// Only show what would be read; nothing is read, written or created
+    /// Only show how much would be read; no file is read, and nothing is written or created
     #[arg(long, short = 'n')]
     dry_run: bool,
 }

@@ -20,8 +20,8 @@ use crate::system;
 
 /// Write the content of files of a snapshot, or a part of a split source, to standard output
 ///
-/// With --range, the names are outputs of 'pinstripe split', in any order; only the blocks of the
-/// range are read.
+/// With --range, the arguments are outputs of 'pinstripe split', in any order; only the blocks of
+/// the range are read.
 ///
 /// Several files are written one after the other; holes are written as zeros. Missing or damaged
 /// data is rebuilt from parity. If data cannot be rebuilt, the command ends with an error before it
@@ -34,11 +34,12 @@ Examples:
   pinstripe cat latest:/images/disk.img --offset 1G --length 512 | xxd
   pinstripe cat /mnt/?/disk.img.split-* --range 1G..1025M | xxd")]
 pub struct CatArgs {
-    /// 'latest' or the beginning of an id, and the path of a file in it; or outputs of a split
+    /// 'latest' or the beginning of a snapshot's id, and the path of a file in the snapshot; or
+    /// outputs of a split
     #[arg(value_name = "SNAPSHOT:PATH|OUT", required = true)]
     files: Vec<OsString>,
 
-    /// Only these bytes of the split source, the end excluded, as in 1G..2G or 4096..
+    /// Write only these bytes of the split source, the end excluded, as in 1G..2G or 4096..
     #[arg(long, value_name = "A..B", value_parser = range, conflicts_with_all = ["offset", "length"])]
     range: Option<ByteRange>,
 

@@ -18,7 +18,7 @@ use crate::xdg;
 ///
 /// 'find' and 'history' search the catalog. The catalog is a file outside the store, built from the
 /// snapshots and updated by each search; backup and restore do not need it. The catalog contains
-/// names in clear text, and only its owner can read it.
+/// names in clear text, and only the owner of the file can read it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -37,7 +37,7 @@ pub struct CatalogArgs {
 enum CatalogVerb {
     /// Discard the catalog and rebuild it from the snapshots
     Rebuild,
-    /// Show where it is, what it holds, and whether it is up to date
+    /// Show where the catalog is, what it contains, and whether it is up to date
     Status,
 }
 

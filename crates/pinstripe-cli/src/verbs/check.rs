@@ -15,27 +15,29 @@ use crate::run::unlock::CHECKS_SKIPPED;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Check that the store is complete, and report what is not
+/// Check that the store is complete, and report what is missing or damaged
 ///
-/// Without options, the small objects of every member and both ends of every extent are read.
-/// Damage that parity or another copy can repair is a warning and gives exit code 10. Losses are
-/// reported with the affected snapshots and paths, and give exit code 3.
+/// Without options, the small objects (snapshots, keys, labels and others) of every member, and the
+/// beginning and the end of every extent are read. Damage that parity or another copy can repair is
+/// a warning and gives exit code 10. Losses are reported with the affected snapshots and paths, and
+/// give exit code 3.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe check
   pinstripe check --read-data --store /mnt/a/store")]
 pub struct CheckArgs {
-    /// Read every byte on every member and decode every record
+    /// Read every byte on every member, and decode every record of the packs
     #[arg(long)]
     read_data: bool,
 
     /// Accept the present state of the store as the newest, although this host has seen a later one
     ///
-    /// A host remembers the newest snapshot and the newest table of members that it has seen. If
-    /// the store lacks that snapshot, although this host did not forget it and no later snapshot
-    /// shows that it was removed properly, the store was reset to an earlier state. A store that
-    /// was reset is a loss (exit code 3) until the snapshot is back or this option is given.
+    /// A host remembers the newest snapshot and the newest table of members that it has seen. If a
+    /// store lacks the newest snapshot that this host has seen, the store was reset to an earlier
+    /// state, unless this host forgot the snapshot, or a later snapshot shows that it was removed
+    /// properly. 'check' reports a loss (exit code 3) for a store that was reset, until the missing
+    /// snapshot is back or --accept-older is given.
     #[arg(long)]
     accept_older: bool,
 }

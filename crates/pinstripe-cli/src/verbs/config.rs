@@ -10,7 +10,8 @@ use crate::run::{Ending, Run};
 
 /// Check the config file, or show it as parsed
 ///
-/// The file names stores and backups, and what 'forget' keeps; doc/config.md lists its keys.
+/// The config file defines stores, backups, and the rules of 'forget'; doc/config.md lists its
+/// keys.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -25,7 +26,7 @@ pub struct ConfigArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum ConfigVerb {
-    /// Check the file for errors
+    /// Check the config file for errors
     Check,
     /// Print the config as parsed
     Show,

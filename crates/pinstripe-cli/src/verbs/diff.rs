@@ -15,10 +15,10 @@ use crate::run::{Ending, Run};
 
 /// Show what differs between two snapshots
 ///
-/// Prints one line per path, with a letter. A: only in the second snapshot. D: only in the first.
-/// M: content or link target differs. T: type differs. m: only owner, mode, times or attributes
-/// differ. Parts that are the same in both are not read, so the time depends on the amount of
-/// change.
+/// Prints one line for each path that differs, with a letter: A if the path is only in the second
+/// snapshot, D if it is only in the first, M if the content or link target differs, T if the type
+/// differs, m if only owner, mode, times or attributes differ. Parts of the tree that are equal in
+/// both snapshots are not read, so the run time depends on the number of changes.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -19,10 +19,11 @@ use crate::time;
 
 /// Write a snapshot, or a part of it, to standard output as a tar archive
 ///
-/// The archive has pax headers: any names, nanoseconds, extended attributes (among them ACLs and
-/// capabilities), sparse files, hard links, devices; owners are numbers. To unpack all of it with
-/// GNU tar: tar --xattrs --xattrs-include='*' --numeric-owner -xpf. Names in the archive are those
-/// that 'restore' creates below its target: full paths, or with :PATH, paths relative to PATH.
+/// The archive has pax headers, so it can contain any file name, nanoseconds, extended attributes
+/// (among them ACLs and capabilities), sparse files, hard links and devices; owners are stored as
+/// numbers. To unpack everything with GNU tar, run: tar --xattrs --xattrs-include='*'
+/// --numeric-owner -xpf. Names in the archive are the names that 'pinstripe restore' creates below
+/// its target: full paths, or, with :PATH, paths relative to PATH.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,7 +31,8 @@ Examples:
   pinstripe dump latest:/home/me | zstd > me.tar.zst
   pinstripe dump 1a2b3c4d:/srv | ssh other tar -xpf - -C /srv")]
 pub struct DumpArgs {
-    /// The snapshot, 'latest' or the beginning of an id; with :PATH, only that part of it
+    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only the part at and below
+    /// PATH
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
@@ -45,7 +47,7 @@ pub struct DumpArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum DumpFormat {
-    /// POSIX pax, as GNU tar, bsdtar and Python read it
+    /// POSIX pax, which GNU tar, bsdtar and Python can read
     Tar,
 }
 

@@ -20,10 +20,10 @@ const NAME: &str = "vmcore";
 
 /// Mount a huge generated file in a directory, for testing programs
 ///
-/// Mounts a file system with one read-only file, vmcore, which takes no space: its bytes are
-/// generated when they are read, and are the same for the same options. Runs until the file system
-/// is unmounted or the command is interrupted. 'pinstripe split' reads the same bytes without a
-/// file system as fake:SIZE.
+/// Mounts a file system with one read-only file, vmcore, which takes no space. The bytes of vmcore
+/// are generated when they are read, and are the same for the same options. Runs until the file
+/// system is unmounted or the command is interrupted. 'pinstripe split fake:SIZE' reads the same
+/// bytes without a file system.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -32,7 +32,7 @@ Examples:
   head -c 1G /mnt/fake/vmcore | sha256sum
   fusermount3 -u /mnt/fake")]
 pub struct FakevmcoreArgs {
-    /// An empty directory; the file appears in it while this runs
+    /// An empty directory; the file appears in it while this command runs
     #[arg(value_name = "MOUNTPOINT", value_hint = clap::ValueHint::DirPath)]
     mountpoint: PathBuf,
 
@@ -54,7 +54,7 @@ pub struct FakevmcoreArgs {
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0%")]
     zero: Millionths,
 
-    /// Share of random bytes in the other blocks, as in 50% or 0.5; the rest is words
+    /// Share of random bytes in blocks that are not zeros, as in 50% or 0.5; the rest is words
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "100%")]
     entropy: Millionths,
 

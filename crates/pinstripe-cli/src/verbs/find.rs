@@ -20,8 +20,8 @@ use crate::time;
 /// Find files by name or path over all snapshots
 ///
 /// Prints one line for each version of each matching path: size in bytes, time of last change,
-/// first and last snapshot that contain it, number of these snapshots, path. The search uses the
-/// catalog, a file outside the store, which is created or updated first if needed.
+/// first and last snapshot that contain the version, number of snapshots that contain it, path. The
+/// search uses the catalog, a file outside the store, which is created or updated first if needed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Patterns are matched against names at any depth, or against paths:
@@ -41,31 +41,31 @@ pub struct FindArgs {
     #[arg(value_name = "PATTERN")]
     pattern: OsString,
 
-    /// Only snapshots of this host
+    /// Search only snapshots of this host
     #[arg(long, value_name = "NAME")]
     host: Option<OsString>,
 
-    /// Only this snapshot: 'latest', or the beginning of its id; may be given more than once
+    /// Search only this snapshot: 'latest', or the beginning of its id; may be given more than once
     #[arg(long, value_name = "SNAPSHOT")]
     snapshot: Vec<String>,
 
-    /// Only entries of this type
+    /// Find only entries of this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<Type>,
 
-    /// Only entries of at least this many bytes, as in 100M
+    /// Find only entries of at least this many bytes, as in 100M
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     min_size: Option<Size>,
 
-    /// Only entries of at most this many bytes
+    /// Find only entries of at most this many bytes
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     max_size: Option<Size>,
 
-    /// Only entries last changed at this time or later: 2024-05-01, or '2024-05-01 12:30:00'
+    /// Find only entries last changed at this time or later: 2024-05-01, or '2024-05-01 12:30:00'
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     newer: Option<i64>,
 
-    /// Only entries last changed before this time
+    /// Find only entries last changed before this time
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     older: Option<i64>,
 

@@ -19,17 +19,17 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Forget snapshots, by rules or by name
+/// Forget snapshots, by rules or by id
 ///
 /// Nothing is deleted: a forgotten snapshot is hidden, and 'pinstripe undelete' brings it back.
-/// Without a rule on the command line, those under [retention] in the config file apply. Rules
+/// Without a rule on the command line, the rules under [retention] in the config file apply. Rules
 /// apply separately to each host and set of paths, and a snapshot is kept if any rule keeps it. A
 /// snapshot with a time in the future is kept and does not count for any rule. Days and weeks are
-/// those of this machine's time zone.
+/// counted in this machine's time zone.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
---keep-daily N keeps the newest snapshot of each of the last N days that have one. The rules for
-hours, weeks (from Monday on), months and years work alike.
+--keep-daily N keeps the newest snapshot of each of the last N days that have a snapshot. The rules for \
+hours, weeks (which begin on Monday), months and years work in the same way.
 
 Examples:
   pinstripe forget --dry-run
@@ -45,7 +45,7 @@ pub struct ForgetArgs {
     #[command(flatten)]
     rules: Rules,
 
-    /// Apply rules only to snapshots of this host; all others are kept
+    /// Apply rules only to snapshots of this host; snapshots of other hosts are kept
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 

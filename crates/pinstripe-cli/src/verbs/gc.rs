@@ -17,17 +17,18 @@ use crate::run::rollback;
 use crate::run::{Ending, PackPlan, Run};
 use crate::system;
 
-/// Delete what no snapshot needs; backups may run at the same time
+/// Delete data that no snapshot needs; backups may run at the same time
 ///
-/// Deletes packs that no snapshot needs, and forgotten snapshots. Packs with little needed data are
-/// rewritten until at most --max-waste of the store is waste. Backups may run meanwhile: gc asks
-/// each one which packs it relies on, and keeps these. An interrupted gc loses nothing, and the
-/// next gc continues from there.
+/// Deletes packs that no snapshot needs, and forgotten snapshots. Packs with much unneeded data are
+/// rewritten, until at most the share --max-waste of the store is unneeded data. Backups may run
+/// meanwhile: gc asks each running backup which packs it relies on, and keeps these packs. If gc is
+/// interrupted, nothing is lost, and the next gc continues its work.
 ///
-/// A running backup answers within seconds. If a backup does not answer, gc deletes nothing and
-/// names it. Backups send a heartbeat every 5 minutes. A session without a heartbeat for
-/// --dead-after, as observed by gc on this host, is ended, because its machine is assumed dead. If
-/// the machine is still running, its backup fails and nothing is lost. --fence ends a session at
+/// A running backup answers gc within seconds. If a backup does not answer, gc deletes nothing and
+/// reports which backup it is. Every running backup sends a heartbeat every 5 minutes. If gc on
+/// this host sees no heartbeat of a session for the time --dead-after, it assumes that the
+/// session's machine is dead, and ends the session. If a machine that was assumed dead is in fact
+/// running, its backup fails, and no stored data is lost. The option --fence ends a session at
 /// once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -37,8 +38,8 @@ Examples:
   pinstripe gc --max-waste 0%
   pinstripe gc --fence 3f2a9c10")]
 pub struct GcArgs {
-    /// Share of the remaining data that may be unneeded; 0% rewrites every pack with any waste,
-    /// 100% none
+    /// Share of the remaining data that may be unneeded; 0% rewrites every pack that contains
+    /// unneeded data, 100% rewrites no pack
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
     max_waste: f64,
 
@@ -51,11 +52,11 @@ pub struct GcArgs {
     wait: u64,
 
     /// Time without a heartbeat after which a writer on another machine counts as dead; at least
-    /// three heartbeats of 5 minutes
+    /// 15m, which is three heartbeats
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = duration)]
     dead_after: Time,
 
-    /// End the session with this id, or beginning of an id; its writer must certainly be dead
+    /// End the session whose id is or begins with ID; use this only if its writer is certainly dead
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["max_waste", "dry_run", "wait"])]
     fence: Option<String>,
 }

@@ -13,16 +13,17 @@ use crate::run::{Ending, Run};
 
 /// Tell 'mount' or 'overlay' how a file will be read
 ///
-/// Read-ahead detects a fixed stride by itself within three reads. A hint saves these reads, and
-/// also helps if there is no stride. Sizes are in bytes, or with K, M, G or T. A wrong hint only
-/// costs memory for a short time. Programs can send hints by an ioctl: see doc/read-back.md.
+/// Read-ahead detects a fixed stride by itself within three reads. With a hint, read-ahead starts
+/// at the first read, and also works for reads without a fixed stride. Sizes are in bytes, or have
+/// a unit: K, M, G or T. A wrong hint only costs memory for a short time. Programs can send hints
+/// by an ioctl: see doc/read-back.md.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Hints:
-  sequential [OFFSET]               sequential reads, from OFFSET on
-  stride LENGTH DISTANCE [OFFSET]   records whose starts are DISTANCE apart; -DISTANCE: backwards
-  will-need OFFSET LENGTH ...       these ranges, prefetched at once as far as memory allows
-  random                            no pattern: prefetch nothing
+  sequential [OFFSET]               reads are sequential, from OFFSET on
+  stride LENGTH DISTANCE [OFFSET]   reads of LENGTH bytes, DISTANCE apart; backwards: -DISTANCE
+  will-need OFFSET LENGTH ...       prefetch these ranges at once, as far as memory allows
+  random                            reads have no pattern: prefetch nothing
   dont-need                         discard prefetched data
 
 Examples:
@@ -30,11 +31,11 @@ Examples:
   pinstripe hint /mnt/fast/disk.img stride 4M -68M 1T
   pinstripe hint /mnt/backups/latest/db.sqlite will-need 0 1M 4G 1M")]
 pub struct HintArgs {
-    /// A file of a mount or an overlay
+    /// A file below a mountpoint of 'pinstripe mount' or 'pinstripe overlay'
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 
-    /// The hint, as listed below
+    /// One of the hints that 'pinstripe hint --help' lists
     #[arg(value_name = "HINT", required = true, allow_hyphen_values = true, num_args = 1..)]
     hint: Vec<String>,
 }

@@ -16,10 +16,11 @@ use crate::time;
 
 /// Show every version of a path over all snapshots
 ///
-/// Prints one table for each host and set of sources, with the oldest version first: time of the
-/// first snapshot that contains the version, size in bytes, time of last change, what differs from
-/// the previous version, first and last snapshot that contain it, and number of these snapshots. A
-/// line says 'gone' if the path no longer existed.
+/// Prints one table for each host and set of sources, with the oldest version first. Each line
+/// shows the time of the first snapshot that contains the version, size in bytes, time of last
+/// change, what differs from the previous version, first and last snapshot that contain the
+/// version, and the number of snapshots that contain it. A line with 'gone' stands for snapshots in
+/// which the path no longer existed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -33,68 +33,72 @@ Examples:
   pinstripe init --member s3://backups/host --endpoint https://s3.example.org
   pinstripe init --member d0 --member d1 --member d2 --parity 1 --same-disk --codec zstd:9")]
 pub struct InitArgs {
-    /// A directory, or s3://BUCKET/PREFIX, that becomes a member; once for each member
+    /// A directory, or s3://BUCKET/PREFIX, that becomes a member; give --member once for each
+    /// member
     #[arg(long = "member", value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
     members: Vec<PathBuf>,
 
-    /// How many members may be lost: 0, 1 or 2
+    /// How many members may be lost without loss of data: 0, 1 or 2
     ///
-    /// With N members, data takes the space of N minus P of them, and parity the space of P.
+    /// With N members and parity P, parity takes the space of P members, and data the space of the
+    /// other N minus P.
     #[arg(long, value_name = "P", default_value_t = 0)]
     parity: u8,
 
-    /// Bytes of a stripe on one member: a power of two, 4K to 16M
+    /// Bytes of a strip, the part of a stripe on one member: a power of two, 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size,
           default_value_t = Size(init::STRIP_BYTES_DEFAULT.into()))]
     strip_size: Size,
 
-    /// Average bytes of a chunk: a power of two, 4K to 16M, or fixed:SIZE
+    /// Average size of a chunk: a power of two, 4K to 16M, or fixed:SIZE
     ///
     /// Chunks are the unit of deduplication; their boundaries depend on the content. With fixed:4K
-    /// to fixed:4M, all have the same length, which suits disk images and databases.
+    /// to fixed:4M, all chunks have the same length, which suits disk images and databases.
     #[arg(long, value_name = "SIZE", value_parser = chunking,
           default_value = init::CHUNKING_DEFAULT)]
     chunk_size: Chunking,
 
     /// How to compress: raw, zstd, zstd:LEVEL, lz4, snappy or lzo
     ///
-    /// Levels of zstd are -5 to 19 except 0; lower is faster, higher is smaller.
+    /// Levels of zstd are -5 to 19 except 0: lower levels are faster, higher levels compress
+    /// better.
     #[arg(long, value_name = "NAME[:LEVEL]", value_parser = codec,
           default_value_t = Codec::default(), allow_hyphen_values = true)]
     codec: Codec,
 
     /// How to encrypt: aes256-gcm, chacha20-poly1305 or none
     ///
-    /// The password or key is named by --password-file, --password-command, --key-file (created if
-    /// missing) or the variable PINSTRIPE_PASSWORD; without these, a password is asked for at the
-    /// terminal. Without the password or key, the store cannot be read.
+    /// The password or key comes from --password-file, --password-command, --key-file (created if
+    /// missing) or the variable PINSTRIPE_PASSWORD; without these, 'init' asks for a password at
+    /// the terminal. Without the password or key, the store cannot be read.
     #[arg(long, value_name = "NAME", value_parser = setting::<Encryption>,
           default_value_t = init::ENCRYPTION_DEFAULT)]
     encryption: Encryption,
 
     /// How chunk boundaries are chosen: keyed or plain
     ///
-    /// keyed: by a secret of the store, so that chunk lengths reveal less about the content. plain:
-    /// the same in all stores.
+    /// With keyed, chunk boundaries depend on a secret of the store, so that chunk lengths reveal
+    /// less about the content; with plain, chunk boundaries are chosen alike in all stores.
     #[arg(long, value_name = "NAME", value_parser = setting::<Chunker>,
           default_value_t = Chunker::Keyed)]
     chunker: Chunker,
 
     /// How lengths of encrypted records are rounded up: none or padme
     ///
-    /// padme adds at most 12 %, usually 3 %, and leaves few distinct lengths.
+    /// The method padme adds at most 12 % to the length of a record, usually 3 %, and leaves few
+    /// distinct lengths.
     #[arg(long, value_name = "NAME", value_parser = setting::<Padding>,
           default_value_t = Padding::None)]
     padding: Padding,
 
-    /// Memory needed to try a password: 64K to 4G
+    /// Memory needed to try one password: 64K to 4G
     #[arg(long, value_name = "SIZE", value_parser = key::kdf_memory,
           default_value_t = key::KDF_MEMORY)]
     kdf_memory: Size,
 
     /// Allow several members on one disk, or at one endpoint
     ///
-    /// Such members are lost together, and share the speed of the disk.
+    /// Members on one disk are lost together, and share the speed of the disk.
     #[arg(long, visible_alias = "same-disk")]
     same_fate: bool,
 

@@ -15,9 +15,10 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Describe an output of 'pinstripe split': its split, layout and content
+/// Describe an output of 'pinstripe split': the split that it belongs to, its layout and its
+/// content
 ///
-/// One output is enough; only its first pages, its manifest and its index are read.
+/// One output of a split is enough; only its first pages, its manifest and its index are read.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -25,7 +25,7 @@ use crate::time;
 
 /// Join the outputs of 'pinstripe split' into the source again
 ///
-/// Outputs may be named in any order. With parity P, any P of them may be missing or damaged. Each
+/// Outputs may be named in any order. With parity P, any P outputs may be missing or damaged. Each
 /// block is checked against its checksum, and the result against the BLAKE3 hash of the source.
 /// Holes stay holes.
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ pub struct JoinArgs {
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     output: PathBuf,
 
-    /// Only these bytes of the source, the end excluded, as in 1G..2G, 4096.. or ..1M
+    /// Write only these bytes of the source, the end excluded, as in 1G..2G, 4096.. or ..1M
     #[arg(long, value_name = "A..B", value_parser = range)]
     range: Option<crate::args::ByteRange>,
 
@@ -56,7 +56,7 @@ pub struct JoinArgs {
     #[arg(long)]
     force: bool,
 
-    /// How the file is written, as in 'pinstripe split'
+    /// Write policy for the file, as in 'pinstripe split'
     #[arg(long, value_name = "NAME", default_value = "direct", value_parser = parsed::<Policy>)]
     policy: Policy,
 }

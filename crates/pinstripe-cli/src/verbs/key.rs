@@ -19,7 +19,7 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Add, remove and list the passwords and key files that open the store, or change its keys
+/// Add, remove and list the passwords and key files that open the store, or change the store's keys
 ///
 /// An encrypted store has one or more key slots, each opened by one password or key file.
 #[derive(clap::Args)]
@@ -43,18 +43,19 @@ enum KeyVerb {
     Add(NewKeyArgs),
     /// Remove a key slot
     ///
-    /// A person who had its password may have kept the keys that it opens. To protect later backups
-    /// from that person, use 'key rotate'. The last slot cannot be removed.
+    /// A person who knew the password of a removed slot may have kept the keys of the store. To
+    /// protect later backups from a person who knew a removed password, use 'key rotate'. The last
+    /// key slot cannot be removed.
     Remove {
-        /// Label of the slot, or the beginning of its id
+        /// Label of the key slot, or the beginning of its id
         #[arg(value_name = "SLOT")]
         slot: String,
     },
     /// Give the store new keys, opened by only one password or key file
     ///
     /// Stored data stays as it is and can still be read; new data is sealed with the new keys. All
-    /// other slots are removed: add them again. Without a new password or key file, the present one
-    /// continues to open the store.
+    /// other key slots are removed; add them again with 'key add'. If no new password or key file
+    /// is given, the present one continues to open the store.
     Rotate(NewKeyArgs),
 }
 
@@ -72,15 +73,15 @@ struct NewKeyArgs {
           conflicts_with = "new_key_file")]
     new_password_command: Option<String>,
 
-    /// Open with this key file, which is created if missing
+    /// Let this key file open the store; the file is created if it is missing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     new_key_file: Option<PathBuf>,
 
-    /// Label of the slot
+    /// Label of the new key slot
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 
-    /// Memory needed to try a password: 64K to 4G
+    /// Memory needed to try one password: 64K to 4G
     #[arg(long, value_name = "SIZE", value_parser = kdf_memory, default_value_t = KDF_MEMORY)]
     kdf_memory: Size,
 }

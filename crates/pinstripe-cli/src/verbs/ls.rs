@@ -28,11 +28,11 @@ Examples:
 pub struct LsArgs {
     /// The snapshot: 'latest', or the beginning of its id (4 letters or more)
     ///
-    /// With :PATH, only what is at and below PATH.
+    /// With :PATH, only entries at and below PATH are listed.
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     snapshot: OsString,
 
-    /// Only what is at and below this path; the same as :PATH
+    /// List only entries at and below this path; the same as SNAPSHOT:PATH
     #[arg(value_name = "PATH")]
     path: Option<OsString>,
 }

@@ -22,8 +22,8 @@ use crate::time;
 
 /// Add, remove, replace and merge members of the store, or rebalance them
 ///
-/// The store stays usable meanwhile: backup, restore and check may run. An interrupted command
-/// continues where it stopped when it is run again.
+/// While members are changed, the store stays usable: backup, restore and check may run. An
+/// interrupted command continues where it stopped when it is run again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,8 +36,8 @@ pub struct MemberArgs {
     #[command(subcommand)]
     act: MemberVerb,
 
-    /// Wait for another process that changes members, moves data or repairs, without limit or at
-    /// most this long, as in 10m
+    /// If another process changes members, moves data or repairs, wait for its end: without limit,
+    /// or at most this long, as in 10m
     #[arg(long, global = true, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,
@@ -45,12 +45,12 @@ pub struct MemberArgs {
 
 #[derive(clap::Subcommand)]
 enum MemberVerb {
-    /// Make a directory, missing or empty, or a prefix in a bucket, a member
+    /// Add a new member: a missing or empty directory, or a prefix in a bucket
     ///
-    /// New packs use it at once. Stored data is moved to it only by 'member rebalance'. Adding a
-    /// member that is being removed cancels the removal.
+    /// New packs use the new member at once. Stored data is moved to the new member only by 'member
+    /// rebalance'. Adding a member that is being removed cancels the removal.
     Add {
-        /// The directory, or s3://BUCKET/PREFIX
+        /// The new member: a directory, or s3://BUCKET/PREFIX
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         place: PathBuf,
 
@@ -62,18 +62,19 @@ enum MemberVerb {
         #[command(flatten)]
         new_buckets: crate::bucket_args::NewBucketArgs,
     },
-    /// Move all data of a member to the others, and remove it
+    /// Move all data of a member to the other members, and remove the member
     ///
-    /// Each part goes to a member that has no other part of the same pack. If there is no such
-    /// member, nothing is started: add a member first.
+    /// Each part of a pack is moved to a member that has no other part of the same pack. If no
+    /// member is possible for a part of a pack, nothing is moved: add a member first.
     Remove {
         /// Number of the member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
         member: usize,
     },
-    /// Replace a member, which may be absent, by a new one
+    /// Replace a member, which may be absent, by a new member
     ///
-    /// Existing data is copied, and verified on the way; missing data is rebuilt from parity.
+    /// Data that the old member still has is verified and copied; missing data is rebuilt from
+    /// parity.
     Replace {
         /// Number of the old member, as 'pinstripe members' shows it
         #[arg(value_name = "N")]
@@ -91,12 +92,12 @@ enum MemberVerb {
         #[command(flatten)]
         new_buckets: crate::bucket_args::NewBucketArgs,
     },
-    /// Import the snapshots of another half of the store
+    /// Import the snapshots of the other half of a divided store
     ///
-    /// A store is divided after members were separated, each half made its own backups, and one
-    /// half replaced the members of the other. The data that the snapshots of the other half need
-    /// is read from there, verified, and stored in the store named by --store. The other half is
-    /// not changed.
+    /// A store is divided if members were separated, each half made its own backups, and one half
+    /// replaced the members of the other half. The data that the snapshots of the other half need
+    /// is read from that half, verified, and stored in the store named by --store. The other half
+    /// is not changed.
     Merge {
         /// A directory that is a member of the other half
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -31,13 +31,14 @@ const FETCHERS: usize = 16;
 /// Show all snapshots as a read-only directory
 ///
 /// The mountpoint contains hosts/HOST/TIME (the snapshots) and links to them: ids/ID, tags/TAG/TIME
-/// and latest. versions/PATH/NAME@TIME contains every version of every file, from the catalog,
-/// which is created at the first access. New snapshots appear automatically. The command returns
-/// when the mount is ready. The mount lasts until 'umount' or 'fusermount3 -u' ends it.
+/// and latest. The directory versions/ contains every version of every file as PATH/NAME@TIME. The
+/// directory versions/ uses the catalog, a file outside the store, which is created at the first
+/// access. New snapshots appear automatically. The command returns when the mount is ready. The
+/// mount lasts until 'umount' or 'fusermount3 -u' ends it.
 ///
 /// Missing or damaged data is rebuilt from parity. If data cannot be rebuilt, reading it fails with
 /// an input/output error. A member that does not answer within --timeout counts as missing. To get
-/// a complete tree back, 'restore' is faster than a copy.
+/// a complete tree back, 'pinstripe restore' is faster than a copy out of the mount.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -57,14 +58,15 @@ pub struct MountArgs {
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath, required = true)]
     mountpoint: Option<PathBuf>,
 
-    /// How long a member may take to answer, as in 30s or 2m [default: that of --member-timeout]
+    /// How long a member may take to answer, as in 30s or 2m [default: the time of
+    /// --member-timeout]
     ///
-    /// A member that exceeds it counts as missing until it answers. If more members are missing
-    /// than parity replaces, reads that need them fail with an input/output error.
+    /// A member that takes longer counts as missing until it answers. If more members are missing
+    /// than parity replaces, reads that need their data fail with an input/output error.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Time>,
 
-    /// The catalog's file, for versions/ [default: that of 'pinstripe catalog']
+    /// The file of the catalog, for versions/ [default: the file of 'pinstripe catalog']
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     catalog: Option<PathBuf>,
 

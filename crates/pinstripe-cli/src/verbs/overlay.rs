@@ -30,16 +30,17 @@ const THREADS_MIN: usize = 32;
 /// The time for an answer of the source.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Show a slow directory through read-ahead
+/// Mount a slow directory a second time, with read-ahead
 ///
 /// The source is a slow mounted directory (CephFS, NFS, sshfs, a spinning disk) or a bucket prefix,
-/// whose objects appear as files. Sequential and strided reads, forwards or backwards, are
-/// prefetched with many requests at a time, within --memory. The mount is read-only.
+/// whose objects appear as files. Data of sequential and strided reads, forwards or backwards, is
+/// prefetched with many concurrent requests, within the memory of --memory. The mount is read-only.
 ///
-/// An open file shows the content that it had when it was opened. If the file changes in the
-/// source, reads fail with ESTALE, and a new open shows the new content. Changes are detected by
-/// size, mtime, ctime and inode; those of objects by size, ETag and time. A request that the source
-/// does not answer within --timeout fails with an input/output error.
+/// An open file shows the content that it had when it was opened. If an open file changes in the
+/// source, reads of the file fail with ESTALE; opening the file again shows the new content.
+/// Changes of files are detected by size, mtime, ctime and inode; changes of objects in a bucket
+/// are detected by size, ETag and time. A request that the source does not answer within --timeout
+/// fails with an input/output error.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -64,9 +65,9 @@ pub struct OverlayArgs {
 
     /// Keep a cache of read data in a directory of a local disk, up to this size
     ///
-    /// Cached data has checksums, is used again by later runs, and is not used for a file that has
-    /// changed since. Only one process can use a cache directory at a time. The cache takes 1.4 MiB
-    /// of memory for each GiB, in addition to --memory.
+    /// Cached data has checksums, and is used again by later runs, except for files that have
+    /// changed since. Only one process can use a cache directory at a time. In addition to
+    /// --memory, the cache takes 1.4 MiB of memory for each GiB of its size.
     #[arg(long, value_name = "DIR,SIZE", value_parser = parsed::<CachePlace>)]
     cache: Option<CachePlace>,
 
@@ -77,9 +78,9 @@ pub struct OverlayArgs {
     /// Let the kernel read files of local disks directly, without the overlay
     ///
     /// A file that is passed through always shows its current content, even if it changes while it
-    /// is open. Files of network file systems and buckets still go through the overlay.
-    /// --passthrough needs Linux 6.9 and root (CAP_SYS_ADMIN); without these, a message says so and
-    /// all files go through the overlay.
+    /// is open. Files of network file systems and buckets still go through the overlay. The option
+    /// needs Linux 6.9 and root (CAP_SYS_ADMIN); without these, a message says so, and all files go
+    /// through the overlay.
     #[arg(long)]
     passthrough: bool,
 

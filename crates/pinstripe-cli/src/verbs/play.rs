@@ -18,12 +18,12 @@ use crate::message::counted;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Play a take back, all of its streams together
+/// Play back all streams of a take together
 ///
-/// The streams are read through rings and interleaved frame by frame. To null they are read at
-/// their own rate, to JACK and ALSA at that of the server or card: data that the disk does not
-/// deliver in time is replaced by silence and counted (exit code 3). A pipe or a file receives the
-/// streams as fast as it can.
+/// The streams are read through ring buffers and interleaved frame by frame. With --to null, the
+/// streams are read at their own rate; with JACK and ALSA, at the rate of the server or card. Data
+/// that the disk does not deliver in time is replaced by silence and counted (exit code 3). A pipe
+/// or a file receives the streams as fast as it accepts them.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,12 +34,12 @@ Examples:
   pinstripe play /mnt/a/take1 --to 'jack:mixer:in_*'
   pinstripe play /mnt/a/take1 --from 90s --duration 10s --to pcm:excerpt.raw")]
 pub struct PlayArgs {
-    /// Directory of the take, in any of its DIRs
+    /// Directory of the take, below any directory to which it was recorded
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     take: PathBuf,
 
-    /// Where to: null; pcm: and a file, a FIFO or - (standard output); jack: and a
-    /// pattern of ports; alsa: and a device
+    /// Where to play: null, pcm:PLACE (a file, a FIFO, or - for standard output), jack:PATTERN (of
+    /// ports) or alsa:DEVICE
     #[arg(long, value_name = "SINK", default_value = "null")]
     to: String,
 
@@ -47,7 +47,7 @@ pub struct PlayArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     from: Option<Time>,
 
-    /// Stop after this time
+    /// Stop playing after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 

@@ -11,8 +11,9 @@ use crate::table::{self, Side};
 
 /// Test whether an S3 endpoint gives the guarantees that a store needs
 ///
-/// Creates objects below PLACE, some by several writers at once, then lists and removes them; about 500
-/// requests. 'init' and 'member add' always run the first of these tests.
+/// Creates objects below PLACE, lists them, and removes them; for some objects, several writers try
+/// to create the same object at once. The tests make about 500 requests. 'init' and 'member add'
+/// always test whether only one of several writers can create an object.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -22,15 +22,16 @@ const MOMENT_SECONDS: f64 = 0.01;
 
 /// Complete the files of a take whose recording was cut off
 ///
-/// Each file gets the length that the take's journal covers, and the header for it: this is all
-/// data that was durable. A complete take is not changed; a take that is being recorded is refused.
+/// Each file is set to the length that the take's journal covers, and gets a header for this
+/// length; the file then contains all data that was durable. A complete take is not changed; a take
+/// that is being recorded is refused.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe recover /mnt/a/take1
   pinstripe recover /mnt/a/take1 --json && pinstripe verify /mnt/a/take1")]
 pub struct RecoverArgs {
-    /// Directory of the take, in any of its DIRs
+    /// Directory of the take, below any directory to which it was recorded
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     take: PathBuf,
 }

@@ -21,16 +21,16 @@ use crate::time;
 
 /// Repair damage
 ///
-/// Every strip is read and verified. A damaged extent is rebuilt under a new name, and replaces the
-/// old one only when it is durable. To rebuild an absent member on another disk, run 'pinstripe
-/// member replace'.
+/// Every strip is read and verified. A damaged extent is rebuilt under a new name; the new extent
+/// replaces the damaged one only when it is durable. To rebuild an absent member on another disk,
+/// run 'pinstripe member replace'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe repair
   pinstripe repair --store /mnt/a/store")]
 pub struct RepairArgs {
-    /// An earlier name of 'pinstripe member replace N'
+    /// The old form of 'pinstripe member replace N'
     #[arg(long, value_name = "N", requires = "to", hide = true)]
     member: Option<usize>,
 
@@ -43,8 +43,8 @@ pub struct RepairArgs {
     #[arg(long, requires = "to", hide = true)]
     same_disk: bool,
 
-    /// Wait for another process that changes members, moves data or repairs, without limit or at
-    /// most this long, as in 10m
+    /// If another process changes members, moves data or repairs, wait for its end: without limit,
+    /// or at most this long, as in 10m
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
           value_parser = duration)]
     wait: Option<Option<Time>>,

@@ -27,11 +27,11 @@ use crate::users;
 /// Without :PATH, everything is restored below DIR under its full path. With :PATH, the content of
 /// PATH becomes the content of DIR. Missing or damaged data is rebuilt from parity.
 ///
-/// With --in-place, DIR may already hold a tree; without --to, everything is restored to its
-/// original place. A file whose size and modification time are those of the snapshot is left as it
-/// is; of other files, only the parts that differ are fetched. Each changed file is written under a
-/// temporary name, and renamed when it is complete and durable: a kill or power cut leaves either
-/// the old file or the new one.
+/// With --in-place, DIR may already hold a tree; if --to is omitted, everything is restored to its
+/// original place. An existing file with the size and modification time that the snapshot records
+/// is left as it is; for any other existing file, only the parts that differ are fetched. Each
+/// changed file is written under a temporary name, and renamed when it is complete and durable: a
+/// kill or power cut leaves either the old file or the new one.
 ///
 /// Owners are stored and restored as numbers, not as names.
 #[derive(clap::Args)]
@@ -44,19 +44,20 @@ Examples:
   pinstripe restore latest:/home --to /mnt/home --owner-map 1000:anna --group-map 1000:users
   pinstripe restore latest --to photos --include '*.jpg' --include '*.raw'")]
 pub struct RestoreArgs {
-    /// The snapshot, 'latest' or the beginning of an id; with :PATH, only that part of it
+    /// The snapshot: 'latest' or the beginning of its id; with :PATH, only the part at and below
+    /// PATH
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     what: OsString,
 
-    /// The directory to restore to; missing or empty, unless with --in-place or --overwrite
+    /// The directory to restore to; without --in-place or --overwrite, it must be missing or empty
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     to: Option<PathBuf>,
 
-    /// Read everything again after it is written, and compare
+    /// Read all restored data again after it is written, and compare it
     #[arg(long, conflicts_with = "dry_run")]
     verify: bool,
 
-    /// Restore into a directory that is not empty; files in the way are replaced
+    /// Restore into a directory that is not empty; existing files of the same names are replaced
     #[arg(long)]
     overwrite: bool,
 
@@ -65,21 +66,22 @@ pub struct RestoreArgs {
     #[arg(long)]
     in_place: bool,
 
-    /// Compare content also if size and modification time are the same
+    /// Compare the content of files even if size and modification time are the same
     #[arg(long, requires = "in_place")]
     checksum: bool,
 
-    /// Remove what the snapshot does not have, in directories that it has completely
+    /// Remove entries that are not in the snapshot, in directories that the snapshot contains
+    /// completely
     ///
-    /// A directory is removed with everything in it if the snapshot has something else of this
-    /// name. If more entries would be removed than the snapshot has there, or if the backup had
-    /// losses, --yes is required. Members of stores and everything mounted below PATH are always
-    /// kept. Files that the backup excluded by patterns are not in the snapshot, and are removed:
-    /// check with --dry-run.
+    /// A directory is removed with everything in it if the entry of the same name in the snapshot
+    /// is not a directory. If more entries would be removed than the snapshot has in these
+    /// directories, or if the backup had losses, --yes is required. Members of stores and
+    /// everything mounted below PATH are always kept. Files that the backup excluded by patterns
+    /// are not in the snapshot, and are removed: check with --dry-run.
     #[arg(long, requires = "in_place")]
     delete: bool,
 
-    /// Confirm a removal that --delete refuses
+    /// Confirm a removal that --delete refuses without --yes
     #[arg(long, requires = "delete")]
     yes: bool,
 
@@ -87,21 +89,22 @@ pub struct RestoreArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Restore only what matches, with everything below it (as --exclude of backup); may be given
-    /// more than once
+    /// Restore only entries that match this pattern, with everything below them (patterns as in
+    /// 'backup --exclude'); may be given more than once
     #[arg(long, value_name = "PATTERN")]
     include: Vec<OsString>,
 
-    /// Leave out what matches, with everything below it; may be given more than once
+    /// Leave out entries that match this pattern, with everything below them; may be given more
+    /// than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
 
-    /// Give files of user FROM to user TO, each a number or a name of this system; may be given
-    /// more than once
+    /// Give files of user FROM to user TO; FROM and TO are numbers or user names of this system;
+    /// may be given more than once
     #[arg(long, value_name = "FROM:TO", value_parser = users::user_pair)]
     owner_map: Vec<(u32, u32)>,
 
-    /// The same for groups
+    /// Give files of group FROM to group TO, like --owner-map
     #[arg(long, value_name = "FROM:TO", value_parser = users::group_pair)]
     group_map: Vec<(u32, u32)>,
 

@@ -23,12 +23,12 @@ use crate::table::{self, Side};
 use crate::time;
 use crate::xdg;
 
-/// Verify the store, from where the last scrub stopped, and repair what is damaged
+/// Verify the store, continuing where the last scrub stopped, and repair damage
 ///
 /// Every strip of every pack and index run is checked against its checksum, and so is every small
-/// object; damaged or missing parts are rewritten at once, as by repair. With a budget, a scrub
-/// stops early, and the next one continues from there: a nightly scrub with 5% covers the store in
-/// twenty nights. No password is needed.
+/// object; damaged or missing parts are rewritten at once, as 'pinstripe repair' does. With
+/// --budget, a scrub stops early, and the next scrub continues from there: a nightly scrub with
+/// --budget 5% covers the store in twenty nights. No password is needed.
 ///
 /// The exit code is 0 even if something was repaired, 10 if something remains for repair, for
 /// example an absent member, and 3 if something is lost.

@@ -19,7 +19,8 @@ use crate::time;
 
 /// List the snapshots of the store, oldest first
 ///
-/// SIZE is what would be restored; STORED is what this snapshot added to the store, with parity.
+/// SIZE is the amount of data that a restore would write; STORED is the amount of data, with
+/// parity, that the backup added to the store.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -29,8 +29,8 @@ use crate::time;
 ///
 /// The source is read, hashed and compressed by many threads. Without parity, each block goes to
 /// any output that is free, so that disks of unequal speed are all fully used. With --parity P, any
-/// P outputs may be lost. 'pinstripe join' restores the source, 'pinstripe cat OUT... --range A..B'
-/// any part of it without joining, 'pinstripe verify' verifies all outputs.
+/// P outputs may be lost. 'pinstripe join' restores the source. 'pinstripe cat OUT... --range A..B'
+/// writes any part of the source, without joining. 'pinstripe verify' verifies all outputs.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 SOURCE is a file, a block device, '-' for standard input, or
@@ -49,14 +49,15 @@ pub struct SplitArgs {
     #[arg(value_name = "SOURCE")]
     source: OsString,
 
-    /// Files, block devices, directories to put a file in, or s3://BUCKET/PREFIX
+    /// Files, block devices, directories in which a file is created, or s3://BUCKET/PREFIX
     #[arg(value_name = "OUT", required = true, value_hint = clap::ValueHint::AnyPath)]
     outputs: Vec<PathBuf>,
 
     /// How to compress: auto, raw, lzo, snappy, lz4, zstd or zstd:LEVEL
     ///
-    /// auto chooses raw, lz4, zstd:-5, zstd:-1 or zstd:1 for each block, by how far the outputs lag
-    /// behind. Blocks that no codec makes smaller stay as they are; blocks of zeros take no space.
+    /// The value auto chooses raw, lz4, zstd:-5, zstd:-1 or zstd:1 for each block, depending on how
+    /// far the outputs lag behind. Blocks that cannot be compressed are stored raw; blocks of zeros
+    /// take no space.
     #[arg(long, value_name = "NAME[:LEVEL]", default_value = "auto", value_parser = choice)]
     codec: CodecChoice,
 
@@ -70,10 +71,10 @@ pub struct SplitArgs {
 
     /// How outputs are written [default: direct]
     ///
-    /// direct and direct+dsync bypass the page cache, uncached uses it but leaves no data there,
-    /// dsync and sync wait for the disk at each write. A policy that a file system refuses is
-    /// replaced by one with the same guarantee, and reported. With every policy, everything is
-    /// durable at the end.
+    /// direct and direct+dsync bypass the page cache; uncached uses the page cache but leaves no
+    /// data in it; dsync and sync wait for the disk at each write. If a file system refuses the
+    /// policy, another policy with the same guarantee is used, and this is reported. With every
+    /// policy, all data is durable when the command ends.
     #[arg(long, value_name = "NAME", value_parser = parsed::<Policy>)]
     policy: Option<Policy>,
 
@@ -85,15 +86,17 @@ pub struct SplitArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     depth: u64,
 
-    /// How the source is distributed over the outputs [default: stripes with parity, queue without]
+    /// How the source is distributed over the outputs [default: stripes with parity, queue without
+    /// parity]
     ///
-    /// stripes: over all outputs in turn; queue: each block to any output that is free; ranges: one
-    /// contiguous range per output. With ranges and --codec raw, an output contains only the bytes
-    /// of its range, so that 'cat OUT...' is the source, and OUT.pinstripe has its checksums.
+    /// With stripes, the source is striped over all outputs in turn; with queue, each block goes to
+    /// any output that is free; with ranges, each output gets one contiguous range. With ranges and
+    /// --codec raw, an output contains only the bytes of its range, so that 'cat OUT...' prints the
+    /// source; the checksums are in OUT.pinstripe.
     #[arg(long, value_name = "NAME", value_enum)]
     layout: Option<OutputLayout>,
 
-    /// Bytes of a strip, with stripes: a power of two, 4K to 16M
+    /// Bytes of a strip, for the layout stripes: a power of two, 4K to 16M
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(256 << 10))]
     strip_size: Size,
 
@@ -109,11 +112,11 @@ pub struct SplitArgs {
 /// How the source is distributed over the outputs.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum OutputLayout {
-    /// Over all outputs in turn.
+    /// The source is striped over all outputs in turn.
     Stripes,
-    /// Each block to any output that is free.
+    /// Each block goes to any output that is free.
     Queue,
-    /// One range each.
+    /// Each output gets one contiguous range.
     Ranges,
 }
 

@@ -14,12 +14,13 @@ use crate::table::{self, Side};
 
 /// Show what the store holds and what dedup saves
 ///
-/// For each snapshot and for all of them together: files, bytes, and the bytes that remain if equal
-/// files (by name, size and content, or by content alone) or equal chunks are kept once. This uses
-/// the lists of chunks and reads no content. With --read-data, all content is read once, and the
-/// second table also has blocks of fixed length and content-defined chunks of other lengths, as
-/// 'pinstripe analyze' shows for files that are not backed up. In large stores, distinct content is
-/// estimated from a sample: such numbers are marked with '~'.
+/// Shows for each snapshot, and for all snapshots together, the number of files, their bytes, and
+/// the bytes that remain if equal files (by name, size and content, or by content alone) or equal
+/// chunks are stored only once. Without --read-data, only lists of chunks are read, and no file
+/// content. With --read-data, all content is read once, and the second table also shows what blocks
+/// of fixed length and content-defined chunks of other lengths would save. 'pinstripe analyze'
+/// shows what dedup would save on files that are not backed up. In large stores, the amount of
+/// distinct content is estimated from a sample; estimated numbers are marked with '~'.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -28,7 +29,7 @@ Examples:
   pinstripe stats --read-data
   pinstripe stats --json")]
 pub struct StatsArgs {
-    /// Only this snapshot: 'latest' or the beginning of an id
+    /// Show only this snapshot: 'latest' or the beginning of its id
     #[arg(value_name = "SNAPSHOT")]
     snapshot: Option<String>,
 

@@ -16,7 +16,8 @@ Examples:
   pinstripe undelete 3f2a9c10
   pinstripe undelete latest")]
 pub struct UndeleteArgs {
-    /// Snapshots to bring back, by the beginning of their ids; 'latest' is the latest forgotten one
+    /// Snapshots to bring back, by the beginning of their ids; 'latest' is the latest forgotten
+    /// snapshot
     #[arg(required = true, value_name = "SNAPSHOT")]
     snapshots: Vec<String>,
 }

@@ -10,9 +10,9 @@ use crate::run::{Ending, Run};
 /// Upgrade a store of an earlier version to the newest format
 ///
 /// The upgrade is in place, one member after the other, and rewrites only small objects, no data.
-/// All members must be attached, and no backup may be running. An interrupted upgrade is continued
-/// by the same command; until its last step, it can be undone with --back. Programs that do not
-/// know the new format cannot open the store from the first step on.
+/// All members must be attached, and no backup may be running. The same command continues an
+/// interrupted upgrade; until its last step, an upgrade can be undone with --back. From the first
+/// step of the upgrade on, programs that do not know the new format cannot open the store.
 ///
 /// Format version 2 protects an encrypted store against malicious members: objects that delete
 /// something, or say which members belong to the store, carry a MAC under the store's keys.

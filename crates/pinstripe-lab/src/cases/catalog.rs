@@ -19,12 +19,13 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "catalog",
-    about: "Write the catalogue of a backup: rows per second by one writer and by 37 at once",
+    about: "Write the catalogue of a backup by 1 and by 37 writers, and measure the rows per \
+            second",
     help: "\
-Generates in memory the catalogue of fifteen machines with 37 file systems in total, with realistic names, sizes and \
-hashes; about half of the files have distinct content. Then concurrent writers write it into a new store of \
-four members that tolerates the loss of one. Each file system is one snapshot, and all are durable at the \
-end. 'view' creates the SQL view of all snapshots, with one writer.",
+Generates in memory the catalogue of fifteen machines with 37 file systems in total, with realistic names, \
+sizes and hashes; about half of the files have distinct content. Then concurrent writers write the catalogue \
+into a new store of four members with parity 1. Each file system becomes one snapshot, and all snapshots are \
+durable at the end of a run. The variant 'view' creates the SQL view of all snapshots, with one writer.",
     examples: "\
   pinstripe lab run catalog --dir /srv
   pinstripe lab run catalog --rows 13753410 --writers 1,37",
@@ -55,7 +56,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Count,
         default: Some("200000"),
         about: "Rows of the catalogue, one per file",
-        more: "The real catalogue that it is modelled on had 13753410 rows.",
+        more: "The generated catalogue is modelled on a real one, which had 13753410 rows.",
     },
     CaseOption {
         name: "writers",
@@ -63,7 +64,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("1,37"),
         about: "Concurrent writers, 37 at most",
-        more: "The first value is the baseline of the others.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "no-view",

@@ -19,14 +19,16 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "dedup",
-    about: "Show what dedup would save on a tree: whole files, fixed blocks, content-defined chunks",
+    about: "Show what dedup of whole files, of fixed blocks and of content-defined chunks would \
+            save",
     help: "\
 Reads a tree once and writes nothing. Compares deduplication of whole files (equal by name, size and content, \
 or by content alone), of blocks of fixed length from 4 KiB to 1 MiB, and of content-defined chunks of the same \
 average lengths. Holes of sparse files are not counted, and a file with several hard links counts once.
 
-Several --tree are measured separately, and then together as one tree, in which equal files and chunks of \
-different trees are found as well. The difference is what a common store would save.
+If --tree is given several times, the trees are measured separately, and then together as one tree, in which \
+equal files and chunks of different trees are found as well. The difference between the results is what one \
+store for all trees would save.
 
 The results are counts, not times, so other load does not disturb them. If the memory is too small for all \
 distinct parts, the result is estimated from a sample, and the table says so.",
@@ -46,9 +48,9 @@ const OPTIONS: &[CaseOption] = &[
         value: "DIR",
         form: ValueForm::Paths,
         default: None,
-        about: "A tree to read; several are measured separately and together [default: each --dir \
-                separately]",
-        more: "Give the option once for each.",
+        about: "A tree to read; several trees are measured separately and together [default: each \
+                --dir separately]",
+        more: "Give --tree once for each tree.",
     },
     CaseOption {
         name: "one-file-system",
@@ -63,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("256M"),
-        about: "Memory for the chunks seen; beyond it, a sample is taken",
+        about: "Memory for the list of distinct chunks; if it is too small, a sample is taken",
         more: "",
     },
 ];
@@ -159,7 +161,7 @@ impl Plan for Dedup {
             let tree = |tree: &PathBuf| Parameter::new("tree", tree.to_string_lossy());
             VariantSpec {
                 group: name.clone(),
-                about: "bytes that content-defined chunks around 64 KiB save".to_owned(),
+                about: "bytes saved by content-defined chunks of about 64 KiB".to_owned(),
                 parameters: trees.iter().map(tree).collect(),
                 metric: Metric {
                     name: "saved by chunks of 64 KiB".to_owned(),

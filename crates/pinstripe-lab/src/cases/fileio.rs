@@ -13,7 +13,7 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "fileio",
-    about: "Read and write files in six modes, those of sysbench, with every parameter shown",
+    about: "Read and write files in the six modes of sysbench, and show every parameter",
     help: "\
 Files are created in a directory of their own and accessed in these modes:
   seqwr    write new files from the first byte to the last, once
@@ -21,14 +21,15 @@ Files are created in a directory of their own and accessed in these modes:
   seqrd    read files from the first byte to the last, once
   rndrd    read blocks at random offsets
   rndwr    write blocks at random offsets
-  rndrw    read and write blocks at random offsets, 3 reads for 2 writes
-The rate is bytes transferred divided by the time until they were durable: it includes the sync at the end, \
-whose time is also shown separately. With several --dir, the first one is the baseline of each mode.
+  rndrw    read and write blocks at random offsets (3 reads for 2 writes)
+The rate is the number of bytes transferred, divided by the time until they were durable; this time includes \
+the sync at the end, which is also shown separately. If --dir is given several times, the first directory is \
+the baseline of each mode.
 
 --compat sysbench does what sysbench does by default: after each 100 requests it calls fsync on every file, \
-written or not, one after the other (128 calls with 128 files), and once more at the end. Sequential modes \
-start over from the first byte until the time is over. The rates of its write modes measure fsync more \
-than writing.",
+written or not, one after the other (128 calls with 128 files), and once more at the end. With --compat \
+sysbench, sequential modes start over from the first byte until the time is over, and the rates of write \
+modes depend more on fsync than on writing.",
     examples: "\
   pinstripe lab run fileio --dir /srv
   pinstripe lab run fileio --dir /mnt/ssd --dir /mnt/hdd --modes rndrd,rndwr --block-size 4K
@@ -48,7 +49,7 @@ pub(crate) const MODES: CaseOption = CaseOption {
     value: "NAME,...",
     form: ValueForm::SomeOf(MODE_NAMES),
     default: Some("seqwr,seqrewr,seqrd,rndrd,rndwr,rndrw"),
-    about: "What to do, in this order",
+    about: "Modes to run, in this order",
     more: "",
 };
 
@@ -85,7 +86,7 @@ pub const BLOCK_SIZE: CaseOption = CaseOption {
 /// The length of a run.
 pub(crate) const RUN_TIME: CaseOption = CaseOption {
     default: Some("3"),
-    about: "Seconds of a run at most; a sequential mode ends at the last byte",
+    about: "Maximum seconds of a run; a sequential mode ends at the last byte, if that is earlier",
     ..shared::RUN_TIME
 };
 

@@ -12,19 +12,19 @@ use crate::run::Plan;
 /// The case.
 pub static CASE: Case = Case {
     name: "iozone",
-    about: "Access a file in every way: iozone's set of twelve tests",
+    about: "Run the twelve tests of iozone, which access a file in different ways",
     help: "\
 A file is accessed in each of these ways, with as many requests as it has records:
   write, rewrite          write from the first record to the last: a new file, and an existing one
   read, reread            read from the first record to the last: from the disk, and from the page cache
-  random-read, random-write, mixed   records at random offsets; mixed alternates reads and writes
+  random-read, random-write, mixed   access records at random offsets; mixed alternates reads and writes
   backward                read from the last record to the first
   record-rewrite          write the record in the middle again and again
   stride                  read every Nth record (--stride), in passes, until each was read once
-  fwrite, fread           through the C library's buffer of 4 KiB
-The rate is bytes transferred divided by the time until they were durable: the sync at the end is included \
-(iozone -e). Unlike in iozone, every read except reread begins with an empty page cache (iozone -U, without \
-unmounting), and every test is repeated.",
+  fwrite, fread           write and read through the C library's buffer of 4 KiB
+The rate is the number of bytes transferred, divided by the time until they were durable; this time includes \
+the sync at the end (iozone -e). Unlike in iozone, every read except reread begins with an empty page cache \
+(iozone -U, without unmounting), and every test is repeated.",
     examples: "\
   pinstripe lab run iozone --dir /srv --file-size 8G --record-size 4M
   pinstripe lab run iozone --tests read,stride --stride 17 --policy direct",
@@ -59,7 +59,7 @@ pub(super) const TESTS: CaseOption = CaseOption {
         "write,rewrite,read,reread,random-read,random-write,backward,record-rewrite,stride,\
          fwrite,fread,mixed",
     ),
-    about: "What to do, in this order",
+    about: "Tests to run, in this order",
     more: "",
 };
 

@@ -21,20 +21,21 @@ use crate::table::Table;
 pub static CASE: Case = Case {
     name: "opmix",
     about: "Replay the operations of office programs on a file server, from a load file of dbench, \
-        and time each kind",
+            and time each kind of operation",
     help: "\
 Each client is a thread with its own directory, in which it repeats the operations of the load file: opens, \
 stats, reads, writes, renames, locks, flushes. The table shows the count, mean time and longest time of each \
 kind of operation, as dbench does, and also percentiles. An operation that is still running when the time is \
 over is completed and counted, so that the longest stall is not cut off.
 
-Several --dir take turns, and the first is the baseline for the others: use one directory before a change and \
-one after it (another file system, another setting of the array below). The results of each operation are \
-shown side by side.
+If --dir is given several times, the directories take turns, and the first one is the baseline. To measure \
+the effect of a change, such as another file system or another setting of an array, give a directory without \
+the change and one with the change. For each operation, the results of all directories are shown side by \
+side.
 
-The rate is bytes read and written per second; only Flush waits for the disk. Load files are those of dbench \
-3 and 4 (client.txt). Without one, a short generated load is used, whose results are not comparable with \
-those of dbench.",
+The rate is bytes read and written per second; only the operation Flush waits for the disk. Load files are \
+those of dbench 3 and 4 (client.txt). Without a load file, a short generated load is used, whose results are \
+not comparable with results of dbench.",
     examples: "\
   pinstripe lab run opmix --dir /srv --clients 1,10
   pinstripe lab run opmix --dir /mnt/before --dir /mnt/after --clients 10

@@ -17,9 +17,10 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
     value: "NAME",
     form: ValueForm::Text,
     default: Some("file"),
-    about: "Read a file, or the objects of a Ceph pool: ceph:POOL, ceph:POOL/NAMESPACE",
-    more: "Objects are created in the namespace pinstripe-lab unless another one is named, and removed \
-           at the end. The package librados2 must be installed.",
+    about: "What to read: 'file', or objects of a Ceph pool: ceph:POOL or ceph:POOL/NAMESPACE",
+    more: "Objects are created in the namespace pinstripe-lab unless another one is named, and \
+           removed at the end. To read from a Ceph pool, the package librados2 must be \
+           installed.",
 };
 
 /// How its cluster is reached.
@@ -28,7 +29,7 @@ pub(crate) const CONF: CaseOption = CaseOption {
     value: "FILE",
     form: ValueForm::Path,
     default: None,
-    about: "Configuration of the cluster [default: /etc/ceph/ceph.conf]",
+    about: "Configuration file of the Ceph cluster [default: /etc/ceph/ceph.conf]",
     more: "",
 };
 
@@ -38,7 +39,7 @@ pub const USER: CaseOption = CaseOption {
     value: "NAME",
     form: ValueForm::Text,
     default: None,
-    about: "User name at the cluster [default: client.admin]",
+    about: "User name for the Ceph cluster [default: client.admin]",
     more: "",
 };
 

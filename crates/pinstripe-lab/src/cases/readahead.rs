@@ -28,24 +28,26 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "readahead",
-    about: "Read in order with several windows of read-ahead, by 1, 2 and 4 clients",
+    about: "Read files sequentially with several windows of read-ahead, by 1, 2 and 4 clients",
     help: "\
 Each client is a thread that reads its own file from the first byte to the last. With the window 'kernel', \
 the kernel reads ahead with its current setting. With the other windows, pinstripe disables the kernel's \
 read-ahead (POSIX_FADV_RANDOM) and requests the bytes within the window ahead of the reads \
 (POSIX_FADV_WILLNEED), so that any window can be tried without root.
 
---through overlay uses the read-ahead of 'pinstripe overlay', in this process and without a mount: at most 64 \
-records ahead of each client, with memory for 80 records. --through store reads the files from a backup that \
-it makes in the same directory, as 'pinstripe mount' does. --through none disables read-ahead. The second \
-table compares the results with those published in 2013 for a cluster of 24 servers.
+With --through overlay, the read-ahead of 'pinstripe overlay' is used, in this process and without a mount; \
+it reads at most 64 records ahead of each client, with memory for 80 records. With --through store, the \
+files are read from a backup that the case makes in the same directory, as 'pinstripe mount' reads them. \
+With --through none, nothing is read ahead. The second table compares the results with those published in \
+2013 for a cluster of 24 servers.
 
 With --engine ceph:POOL each client reads objects of a Ceph cluster through librados, with its own \
-connection; each object is one record long. The kernel does not read ahead there, so the window 'kernel' has \
-no effect; with the other windows, pinstripe keeps requests for the window and one more record in flight.
+connection; each object is one record long. The kernel does not read ahead on Ceph objects, so the window \
+'kernel' has no effect on them; with the other windows, pinstripe keeps requests for the window and for one \
+more record in flight.
 
-With --through kernel the windows are set in the kernel as read_ahead_kb of the disk or mount, which requires \
-root. The old setting is restored at the end, also after an interrupt.",
+With --through kernel the windows are set in the kernel as read_ahead_kb of the disk or mount, which \
+requires root. The old value of read_ahead_kb is restored at the end, also after an interrupt.",
     examples: "\
   pinstripe lab run readahead --dir /mnt/ceph
   pinstripe lab run readahead --windows kernel,1M,64M --clients 1,8 --record-size 1M

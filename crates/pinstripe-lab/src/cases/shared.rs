@@ -28,8 +28,8 @@ pub const POLICY: CaseOption = CaseOption {
     form: ValueForm::OneOf(POLICY_NAMES),
     default: Some("buffered"),
     about: "Write policy: buffered, dsync, sync, direct, direct+dsync or uncached",
-    more: "direct bypasses the page cache; dsync and sync wait for the disk at each write; \
-           uncached goes through the page cache without staying there.",
+    more: "direct bypasses the page cache; dsync and sync wait for the disk at each write; with \
+           uncached, data goes through the page cache but does not stay in it.",
 };
 
 /// Several policies, which are compared.
@@ -39,7 +39,7 @@ pub const POLICIES: CaseOption = CaseOption {
     form: ValueForm::SomeOf(POLICY_NAMES),
     default: Some("buffered,dsync,sync,direct,direct+dsync,uncached"),
     about: "Write policies: buffered, dsync, sync, direct, direct+dsync, uncached",
-    more: "The first value is the baseline of the others.",
+    more: "The first value is the baseline, with which the other values are compared.",
 };
 
 /// The engine that carries out requests.
@@ -49,8 +49,8 @@ pub(crate) const ENGINE: CaseOption = CaseOption {
     form: ValueForm::OneOf(&["psync", "uring"]),
     default: Some("psync"),
     about: "I/O engine: psync or uring",
-    more: "psync: threads with one request at a time each. uring: each thread keeps up to --depth \
-           requests in flight (io_uring).",
+    more: "With psync, each thread has one request at a time; with uring (io_uring), each thread \
+           keeps up to --depth requests in flight.",
 };
 
 /// Threads.
@@ -79,7 +79,7 @@ pub(crate) const RUN_TIME: CaseOption = CaseOption {
     value: "S",
     form: ValueForm::Number,
     default: Some("10"),
-    about: "Seconds of a run at most",
+    about: "Maximum seconds of a run",
     more: "",
 };
 
@@ -110,8 +110,8 @@ pub const CONTENT: CaseOption = CaseOption {
     form: ValueForm::Text,
     default: Some("noise"),
     about: "Content to write: noise, zeros, or zeros:PERCENT",
-    more: "noise cannot be compressed, and no two blocks are the same. Some file systems and disks \
-           do not write zeros at all.",
+    more: "Content of the kind noise cannot be compressed, and no two blocks of it are equal. Some \
+           file systems and disks do not store blocks of zeros at all.",
 };
 
 /// Whether reads begin with an empty cache.
@@ -120,9 +120,9 @@ pub(crate) const CACHE: CaseOption = CaseOption {
     value: "WAY",
     form: ValueForm::OneOf(&["drop", "keep"]),
     default: Some("drop"),
-    about: "Page cache of the files before each run: drop or keep",
-    more: "Only the page cache of these files is dropped, by fadvise(2). Runs that are still \
-           served from the cache are marked 'page cache'.",
+    about: "Whether to drop or keep the page cache of the files before each run",
+    more: "Only the page cache of the measured files is dropped, by fadvise(2). Runs that are \
+           still served from the cache are marked 'page cache'.",
 };
 
 /// Whether the figure includes the time until bytes are durable.
@@ -152,9 +152,10 @@ pub(crate) const CROSS_CHECK: CaseOption = CaseOption {
     value: "PROGRAM",
     form: ValueForm::OneOf(&["fio"]),
     default: None,
-    about: "Let fio do the same, interleaved with our runs, and show both",
-    more: "If fio is not installed, the check is skipped, and this is reported. Only sequential \
-           and random reads and writes are checked.",
+    about: "Also run the same tests with fio, interleaved with the runs of pinstripe, and show \
+            both results",
+    more: "If fio is not installed, the check is skipped, and this is reported. The option \
+           --cross-check applies only to sequential and random reads and writes.",
 };
 
 /// Directories or the device, and whether it is one.

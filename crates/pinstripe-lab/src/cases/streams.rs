@@ -16,13 +16,14 @@ pub static CASE: Case = Case {
     name: "streams",
     about: "Write many files at once, by one thread or one thread per file, with every policy",
     help: "\
-Writes like a recorder with many tracks: one thread writes a block of each of --files new files in turn, or \
-each file has its own thread. Every write policy and every engine is measured. The rate is bytes written \
-divided by the time until they were durable: it includes the sync at the end, whose time is 'sync_s'. \
-'accepted_mb_per_s' is the rate without the sync, as a program that does not sync would measure it. A stall is \
-a write that took more than 100 ms; a recorder must buffer its data in memory for this time.
+Writes like a recorder with many tracks: one thread writes a block to each of several new files (--files) in \
+turn, or each file has its own thread. Every write policy and every engine is measured. The rate is the \
+number of bytes written, divided by the time until they were durable; this time includes the sync at the end \
+('sync_s'). 'accepted_mb_per_s' is the rate without the sync, as a program that does not sync would measure \
+it. A stall is a write that took more than 100 ms; a recorder must buffer its data in memory for this time.
 
-With 'buffered', writes fill the page cache and the sync takes long; with the others, each write waits.",
+With the policy 'buffered', writes fill the page cache and the sync takes long; with the other policies, \
+each write waits.",
     examples: "\
   pinstripe lab run streams --dir /srv
   pinstripe lab run streams --files 50 --file-size 4M --block-size 256K --policies buffered,direct
@@ -88,7 +89,7 @@ const OPTIONS: &[CaseOption] = &[
     },
     CaseOption {
         default: Some("5"),
-        about: "Seconds of a run at most; it ends when the files are full",
+        about: "Maximum seconds of a run; a run also ends when the files have their full size",
         ..shared::RUN_TIME
     },
     shared::CONTENT,

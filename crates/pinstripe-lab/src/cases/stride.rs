@@ -28,23 +28,24 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "stride",
-    about: "Read every 17th record, with 0 to 128 of the next ones advised ahead",
+    about: "Read every 17th record, and advise the kernel of the 0 to 128 records that are read \
+            next",
     help: "\
 One program reads a record, skips the next 16, and so on, in 17 passes, until each record was read once. The \
-kernel's read-ahead does not recognize this pattern. With k records ahead, the program advises the kernel of \
-the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a hard disk, a \
-network or many disks, this means k concurrent requests instead of one at a time.
+kernel's read-ahead does not recognize reads of every 17th record. With k records ahead, the program advises \
+the kernel of the next k records (POSIX_FADV_WILLNEED), and the kernel reads them in the background: with a \
+hard disk, a network or many disks, this means k concurrent requests instead of one at a time.
 
---delay adds a delay to each read of the file, as on a network. Then pinstripe itself reads ahead and keeps \
-k + 1 records in flight. It does the same with --engine ceph:POOL, which reads objects of a Ceph cluster \
-through librados; each object is one record long. With --clients several readers run concurrently, each with \
-its own file; on Ceph each also has its own connection.
+With --delay, each read of the file takes longer, as on a network; pinstripe itself then reads ahead, and \
+keeps k + 1 records in flight. With --engine ceph:POOL, pinstripe reads objects of a Ceph cluster through \
+librados, and also keeps k + 1 records in flight; each object is one record long. With --clients, several \
+readers run concurrently, each with its own file; on Ceph, each reader also has its own connection.
 
---through overlay gives no advice: the read-ahead of 'pinstripe overlay' detects the stride, in this process \
-and without a mount, at most 64 records ahead, with memory for 80 records. --through store reads the file \
-from a backup that it makes in the same directory: it reads records of packs as 'pinstripe mount' does, with \
-the same amount of memory. The table compares the results with those published in 2013 for a cluster of 24 \
-servers.",
+With --through overlay, the kernel gets no advice: the read-ahead of 'pinstripe overlay' detects the stride, \
+in this process and without a mount; it reads at most 64 records ahead, with memory for 80 records. With \
+--through store, the file is read from a backup that the case makes in the same directory: records of packs \
+are read as by 'pinstripe mount', with memory for 80 records. The table compares the results with those \
+published in 2013 for a cluster of 24 servers.",
     examples: "\
   pinstripe lab run stride --dir /mnt/ceph
   pinstripe lab run stride --ahead 0,8,32 --record-size 1M --total-size 4G

@@ -19,14 +19,15 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "walk",
-    about: "Walk a tree with stat of every entry: pinstripe's walker, nftw(3), find(1)",
+    about: "Walk a tree and stat every entry, with pinstripe's walker, nftw(3) and find(1)",
     help: "\
 Walks a complete tree and stats every entry (name, size, times), without reading file contents. Without \
---tree, a tree is created: --directories directories, ten in each parent, with ten empty files each. After \
-the first walk all metadata is cached, so this measures the CPU, not the disk.
+--tree, the case creates a tree with the number of --directories, ten directories in each parent, and ten \
+empty files in each directory. After the first walk, all metadata is cached, so later walks measure the CPU, \
+not the disk.
 
 'walker' is the walker of pinstripe, with one thread and with its default number of threads; 'nftw' is that \
-of the C library. A walk ends with its last entry: it does not wait for idle threads, as a backup does not.",
+of the C library. A walk ends with its last entry, without waiting for idle threads, as in a backup.",
     examples: "\
   pinstripe lab run walk --tree /usr
   pinstripe lab run walk --dir /srv --directories 20000
@@ -47,7 +48,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Path,
         default: None,
         about: "The tree to walk [default: one that is generated in --dir]",
-        more: "The tree must not change during the case: if a walker sees another number of \
+        more: "The tree must not change during the case: if a walker finds a different number of \
                entries, the case ends.",
     },
     CaseOption {
@@ -64,14 +65,14 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(WALKERS),
         default: Some("nftw,find,walker"),
         about: "Walkers: nftw, find, walker",
-        more: "The first value is the baseline of the others.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "threads-each",
         value: "N,...",
         form: ValueForm::Counts,
         default: None,
-        about: "Threads of the walker [default: 1, and its own default]",
+        about: "Threads of the walker [default: 1, and the walker's own default]",
         more: "",
     },
 ];

@@ -15,10 +15,10 @@ use crate::run::{Ending, Run};
 /// Assemble an array from its devices, and register it under a name
 ///
 /// Devices may be named in any order; they may belong to an array made by md (metadata 0.90, 1.0,
-/// 1.1 or 1.2). After a power cut, the log is replayed. Without devices, those registered under the
-/// name are used. With --scan and no name, all registered arrays without a server are assembled;
-/// with --scan and --device, also the arrays found on those devices, each under the name in its
-/// superblock.
+/// 1.1 or 1.2). After a power cut, the array log is replayed. If no device is named, the devices
+/// registered under the array's name are used. With --scan and no name, all registered arrays that
+/// no process serves are assembled. With --scan and --device, arrays found on the devices of
+/// --device are assembled as well, each under the name in its superblock.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -45,8 +45,8 @@ pub struct ArrayAssembleArgs {
     searched: Vec<PathBuf>,
 
     /// Leave out unusable devices, and trust parity that may be stale: data that was being written
-    /// during a power cut may be wrong. An array made by md is read even if it is dirty and
-    /// degraded or has a journal, also by a later 'serve'
+    /// during a power cut may then be wrong. With --force, 'assemble' and a later 'serve' also read
+    /// an array made by md that is dirty and degraded, or has a journal
     #[arg(long)]
     force: bool,
 }

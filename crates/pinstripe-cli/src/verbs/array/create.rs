@@ -16,8 +16,8 @@ use crate::run::{Ending, Run};
 
 /// Create an array on files or disks
 ///
-/// All data on them is lost; a device that carries a file system, a volume, or a member of another
-/// array is refused without --force. A device in use is always refused.
+/// All data on the files and disks is lost. Without --force, a device that carries a file system, a
+/// volume, or a member of another array is refused. A device in use is always refused.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,11 +33,12 @@ pub struct ArrayCreateArgs {
     #[arg(long, short, value_name = "LEVEL", value_parser = parsed::<Level>)]
     level: Level,
 
-    /// Number of slots; the first N devices become members, in this order
+    /// Number of slots of the array; the first N devices become its members, in the order given
     #[arg(long, short = 'n', value_name = "N")]
     raid_devices: usize,
 
-    /// Number of further devices, which become spares and replace failed members
+    /// Number of spares, which follow the members in the list of devices, and replace failed
+    /// members
     #[arg(long, short = 'x', value_name = "N", default_value_t = 0)]
     spare_devices: usize,
 
@@ -54,7 +55,7 @@ pub struct ArrayCreateArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Size>,
 
-    /// Size of the log on each member [default: 1/64 of the member, at most 64M]
+    /// Size of the array log on each member [default: 1/64 of the member, at most 64M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     log_size: Option<Size>,
 
@@ -66,15 +67,15 @@ pub struct ArrayCreateArgs {
 
     /// Unit of small writes: auto, or a power of two from 4K to 1M
     ///
-    /// 'pinstripe array set' changes it while the array is in use.
+    /// 'pinstripe array set' can change stripe_size while the array is in use.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = granule)]
     stripe_size: Granule,
 
-    /// Overwrite anything on the devices, and drop an array registered under this name
+    /// Overwrite any data on the devices, and remove another array of this name from the register
     #[arg(long)]
     force: bool,
 
-    /// Files or disks, members first; 'missing' leaves a slot empty
+    /// Files or disks: first the members, then the spares; 'missing' leaves a slot empty
     #[arg(value_name = "DEVICE", required = true, value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 }

@@ -34,8 +34,8 @@ pub struct ArrayDetailArgs {
 
     /// End with exit code 4 if the array is degraded, and with 15 if too few members are left
     ///
-    /// This works like mdadm --detail --test, for scripts and monitoring; with --scan the worst of
-    /// all arrays counts.
+    /// Scripts can use this option as they use mdadm --detail --test. With --scan, the exit code is
+    /// that of the array in the worst state.
     #[arg(long, short)]
     test: bool,
 }

@@ -12,9 +12,10 @@ use crate::time;
 
 /// Print the events of a served array as they happen
 ///
-/// One line per event, named as by mdadm --monitor: Fail, DegradedArray, RebuildStarted, Rebuild20,
-/// RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. The command
-/// ends when the serving process ends; 'pinstripe array monitor' does not.
+/// Each line is one event, with a name as in mdadm --monitor: Fail, DegradedArray, RebuildStarted,
+/// Rebuild20, RebuildFinished, SpareActive, NewSpare, MismatchFound, BlocksHealed, FailedArray. The
+/// command ends when the process that serves the array ends; 'pinstripe array monitor' does not end
+/// then.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -19,9 +19,9 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::time;
 
-/// Show the superblocks of devices, pinstripe's or md's
+/// Show the superblocks of pinstripe or md on devices
 ///
-/// The devices are only read; devices in use can be examined as well.
+/// Devices are only read, so a device in use can be examined as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,8 +34,8 @@ pub struct ArrayExamineArgs {
           value_hint = ValueHint::FilePath)]
     devices: Vec<PathBuf>,
 
-    /// Print an ARRAY line for each array that is found on the devices, as mdadm --examine --scan
-    /// does [default: the devices of the registered arrays]
+    /// Print an ARRAY line for each array found on the devices (if none is named, on those of the
+    /// registered arrays), as mdadm --examine --scan does
     #[arg(long, short)]
     scan: bool,
 }

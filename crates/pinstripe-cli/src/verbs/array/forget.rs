@@ -9,11 +9,11 @@ use crate::event::Event;
 use crate::message::counted;
 use crate::run::{Ending, Run};
 
-/// Forget the name of an array, and nothing else
+/// Forget the name of an array, and change nothing on its devices
 ///
-/// Devices, superblocks and data are not touched: 'pinstripe array assemble' registers the array
-/// again. Settings that only the register keeps are lost. The command is refused while a process
-/// serves the array.
+/// Devices, superblocks and data are not touched, so 'pinstripe array assemble' can register the
+/// array again. Settings of the array that only the register contains are lost. The command is
+/// refused while a process serves the array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -13,16 +13,18 @@ use crate::run::{Ending, Run};
 /// Grow an array by one member, change its level, or use the full size of larger members
 ///
 /// Growing by one member moves all data to rows that are one chunk wider (a reshape), while the
-/// array stays in use. An interrupted reshape continues when the array is opened again. The new
-/// space is available at the end: a FUSE file gets longer, and NBD clients see the new size when
-/// they reconnect. A mirror gets one more copy. Level 10 can grow only with near copies.
+/// array stays in use. An interrupted reshape continues when the array is opened again. When the
+/// reshape has finished, the new space is available: the FUSE file gets longer, and NBD clients see
+/// the new size when they reconnect. Growing a mirror (level 1) adds one more copy of the data, and
+/// no space. An array of level 10 can grow only if its layout is near copies.
 ///
-/// --level changes the level where no data has to move: 0 to 4 or 5, 4 or 5 to 6 (each with one more
-/// device, which is filled with parity), back again (the last member becomes a spare), and 1 with
-/// two members to 5, which can then grow.
+/// --level changes the level of an array, but only if no data has to move. An array can change from
+/// level 0 to 4 or 5, and from 4 or 5 to 6; each change needs one more device, which is filled with
+/// parity. The reverse changes are also possible; the last member then becomes a spare. An array of
+/// level 1 with two members can change to level 5, and can then grow.
 ///
-/// --size max uses as much of each member as the smallest one has, after devices were replaced by
-/// larger ones or got longer.
+/// After devices were replaced by larger ones, or got longer, --size max uses as much of each
+/// member as the smallest member has.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -50,12 +52,12 @@ pub struct ArrayGrowArgs {
     #[arg(long, short, value_name = "LEVEL", conflicts_with = "raid_devices")]
     level: Option<String>,
 
-    /// With --add, create the device as a file of this size if it does not exist; without --add,
-    /// "max": use all of each member
+    /// With --add: create the device as a file of this size if it does not exist; without --add,
+    /// only "max": use the full size of each member
     #[arg(long, value_name = "SIZE", value_parser = member_size)]
     size: Option<MemberSize>,
 
-    /// Overwrite anything on the device
+    /// Overwrite any data on the device
     #[arg(long)]
     force: bool,
 

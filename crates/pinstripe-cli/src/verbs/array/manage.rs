@@ -14,12 +14,12 @@ use super::work::{self, FollowArgs};
 use crate::args::{Size, size};
 use crate::run::{Ending, Run};
 
-/// Remove members from an array, and add others
+/// Add, remove and replace members of an array
 ///
-/// A served array is changed by the serving process while it stays in use. Any other array is
-/// opened here, and members are rebuilt with progress shown. Several options are applied in this
-/// order: fail, remove, re-add, add, replace. All devices are examined first: if one cannot be
-/// used, nothing is changed.
+/// If a process serves the array, that process makes the changes, and the array stays in use. If no
+/// process serves the array, this command opens it, rebuilds members, and shows the progress. If
+/// several options are given, they are applied in this order: fail, remove, re-add, add, replace.
+/// All devices are examined first: if a device cannot be used, nothing is changed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,26 +33,26 @@ pub struct ArrayManageArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Mark a member as failed: it does not receive later writes; 'detached' means all whose
-    /// device is gone
+    /// Mark a member as failed: it does not receive later writes; 'detached' means all members
+    /// whose device is gone
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     fail: Vec<PathBuf>,
 
     /// Remove a failed member, or a spare; 'failed' means all members that have failed, 'detached'
-    /// all whose device is gone
+    /// all members whose device is gone
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     remove: Vec<PathBuf>,
 
-    /// Add a device: a member that was away is brought up to date; any other device is rebuilt, or
-    /// becomes a spare
+    /// Add a device: a member that was absent is brought up to date; any other device is rebuilt as
+    /// a member, or becomes a spare
     #[arg(long, short, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     add: Vec<PathBuf>,
 
-    /// Add a device only if it is a member that was away
+    /// Add a device only if it is a member that was absent
     #[arg(long, value_name = "DEVICE", value_hint = ValueHint::FilePath)]
     re_add: Vec<PathBuf>,
 
-    /// Copy a member to another device, which then takes its place
+    /// Copy a member to another device, which then replaces the member
     #[arg(long, value_name = "DEVICE", requires = "with", value_hint = ValueHint::FilePath)]
     replace: Option<PathBuf>,
 
@@ -60,11 +60,11 @@ pub struct ArrayManageArgs {
     #[arg(long, value_name = "DEVICE", requires = "replace", value_hint = ValueHint::FilePath)]
     with: Option<PathBuf>,
 
-    /// Create devices that are added and do not exist as files of this size
+    /// If an added device does not exist, create it as a file of this size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<Size>,
 
-    /// Overwrite anything on an added device
+    /// Overwrite any data on an added device
     #[arg(long)]
     force: bool,
 

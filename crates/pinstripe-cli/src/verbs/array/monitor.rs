@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The place of problems of the register. It has a blank, so it is not the name of an array.
 const REGISTER: &str = "the register";
 
-/// Watch arrays, and run a program, send mail or call a URL when something happens
+/// Watch arrays, and run a program, send mail or call a URL at each event
 ///
-/// Runs until interrupted, independently of the processes that serve the arrays: these may end and
-/// start again meanwhile. Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray,
-/// FailedArray, RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray,
-/// DeviceDisappeared, MismatchFound, BlocksHealed. NobodyServes reports that no process serves an
-/// array any more, ServedAgain that a process serves it again. Arrays that are degraded or not
-/// served when the monitor starts are reported at once.
+/// Runs until interrupted, even if processes that serve the arrays end and start again meanwhile.
+/// Events are named as by mdadm --monitor: Fail, FailSpare, DegradedArray, FailedArray,
+/// RebuildStarted, Rebuild20, RebuildFinished, SpareActive, NewSpare, NewArray, DeviceDisappeared,
+/// MismatchFound, BlocksHealed. NobodyServes reports that no process serves an array any more,
+/// ServedAgain that a process serves it again. Arrays that are degraded or not served when the
+/// monitor starts are reported at once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,11 +36,11 @@ Examples:
   pinstripe array monitor pool --program /usr/local/bin/on-event --delay 5s
   pinstripe array monitor --webhook http://127.0.0.1:8080/arrays --test --oneshot")]
 pub struct ArrayMonitorArgs {
-    /// Names of arrays [default: all that are registered, also those registered later]
+    /// Names of arrays [default: all registered arrays, including those registered later]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Watch all registered arrays, as without a name
+    /// Watch all registered arrays, which is also the default
     #[arg(long, short, conflicts_with = "names")]
     scan: bool,
 
@@ -60,26 +60,26 @@ pub struct ArrayMonitorArgs {
           value_hint = clap::ValueHint::CommandName)]
     mail_command: PathBuf,
 
-    /// Send every event as JSON by a POST request to this URL; the program 'curl' does it
+    /// Send every event as JSON by a POST request to this URL, with the program 'curl'
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
 
-    /// How long the program, the mail command and the webhook may take; they are killed then
+    /// Time limit for the program, the mail command and the webhook, after which each is killed
     #[arg(long, value_name = "TIME", value_parser = duration,
           default_value_t = Time(Duration::from_secs(30)))]
     deadline: Time,
 
-    /// Interval between checks. For an array without a server, a check reads the superblocks, which
-    /// wakes sleeping disks
+    /// Interval between checks. A check of an array that no process serves reads the superblocks,
+    /// which wakes sleeping disks
     #[arg(long, short, value_name = "TIME", value_parser = duration,
           default_value_t = Time(Duration::from_secs(10)))]
     delay: Time,
 
-    /// Check once, report NewArray for each array and what is wrong with it, and end
+    /// Check all arrays once, report NewArray and any problem of each array, and exit
     #[arg(long, short = '1')]
     oneshot: bool,
 
-    /// Report a TestMessage for each array first
+    /// Report the event TestMessage for each array at the start
     #[arg(long, short)]
     test: bool,
 }

@@ -12,12 +12,13 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Measure whether two devices share a disk, as members of an array should not
+/// Measure whether two devices are on one disk, which members of an array should not be
 ///
-/// Random reads of each device alone are compared with reads of both at once: two partitions of one
-/// disk wait for the same arm, and each keeps half of its rate. The system's own information about
-/// the disks is shown as well. Nothing is written. Solid-state disks and caches have no arm to
-/// share: for these the measurement says little, and the output says so.
+/// Random reads of one device at a time are compared with random reads of both at once. Two
+/// partitions of one hard disk share its arm, so each of the two keeps only half of its rate. The
+/// system's own information about the disks is shown as well. Nothing is written. Solid-state disks
+/// and caches have no arm, so the measurement says little about them; the output then contains a
+/// note.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -7,7 +7,7 @@ use super::register::register;
 use super::work::{self, FollowArgs};
 use crate::run::{Ending, Run};
 
-/// Read all of an array and compare it, and repair what is wrong
+/// Read and verify all data of an array; with --repair, also repair damage
 ///
 /// Every block is checked against its checksum, and parity against the data. Without --repair,
 /// nothing is changed, and the exit code is 10 if something is wrong.
@@ -22,7 +22,7 @@ pub struct ArrayScrubArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Repair what is wrong
+    /// Repair damaged blocks and parity that does not match the data
     #[arg(long)]
     repair: bool,
 

@@ -17,11 +17,11 @@ use crate::system;
 
 /// Serve an array by NBD or as a file, until it is stopped
 ///
-/// Runs until interrupted, SIGTERM, or 'pinstripe array stop', then writes all data and closes the
+/// Runs until an interrupt, SIGTERM or 'pinstripe array stop', then writes all data and closes the
 /// array. An array made by md is served read-only. Data that clients have flushed stays durable,
-/// however the process ends. Other verbs reach a served array through its control socket while it
-/// stays in use. With --all, one process serves every registered array that no process serves yet;
-/// {name} in addresses and mountpoints is replaced by the name of each.
+/// however the process ends. Other array verbs work on a served array through its control socket,
+/// while clients use the array. With --all, one process serves every registered array that no
+/// process serves yet; in addresses and mountpoints, {name} stands for the name of the array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,7 +36,7 @@ pub struct ArrayServeArgs {
     #[arg(value_name = "NAME", required_unless_present = "all")]
     name: Option<String>,
 
-    /// Serve all registered arrays; directories of mountpoints are created where they are missing
+    /// Serve all registered arrays, and create missing mountpoint directories
     #[arg(long, conflicts_with = "name")]
     all: bool,
 
@@ -44,7 +44,7 @@ pub struct ArrayServeArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parsed::<Address>)]
     nbd: Vec<Address>,
 
-    /// An empty directory, in which the array appears as a file of its name
+    /// An empty directory, in which the array appears as a file named like the array
     #[arg(long, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     fuse: Option<PathBuf>,
 
@@ -52,8 +52,8 @@ pub struct ArrayServeArgs {
     #[arg(long)]
     read_only: bool,
 
-    /// Let clients write to an array made by md, which is read-only by default; it must be complete
-    /// and clean, and is clean again afterwards
+    /// Let clients write to an array made by md, which is read-only by default; the array must be
+    /// complete and clean, and is clean again when serving ends
     #[arg(long, conflicts_with = "read_only")]
     write: bool,
 }

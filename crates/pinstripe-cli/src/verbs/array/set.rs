@@ -12,11 +12,14 @@ use crate::run::{Ending, Run};
 
 /// Show the knobs (settings) of an array, or change them while it is in use
 ///
-/// The names are those of md in sysfs. stripe_size: unit of small writes, auto or 4K to 1M;
-/// stripe_cache_size: bytes that may wait to be written; rmw_level (read-modify-write): 0 never, 1
-/// if it reads less, 2 if it reads no more; sync_speed_min and sync_speed_max: KiB per second of
-/// each member, or with a unit, or max; write_deadline: milliseconds that a write may wait for
-/// neighbouring writes; sync_action: check, repair or idle. All other knobs are read-only.
+/// The knobs have the names that md uses in sysfs. The knob stripe_size is the unit of small
+/// writes: auto, or 4K to 1M. The knob stripe_cache_size is the number of bytes that may wait to be
+/// written. The knob rmw_level says when parity is updated by read-modify-write: 0 never, 1 if this
+/// reads less than reconstruct-write, 2 if this reads no more. The knobs sync_speed_min and
+/// sync_speed_max limit the speed of each member: a number of KiB per second, a number with a unit,
+/// or max. The knob write_deadline is the number of milliseconds that a write may wait for
+/// neighbouring writes. The knob sync_action starts work (check or repair) or stops it (idle). All
+/// other knobs are read-only.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,7 +32,7 @@ pub struct ArraySetArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// A knob to show, or a knob with the value to set
+    /// A knob to show (KNOB), or to set (KNOB=VALUE)
     #[arg(value_name = "KNOB[=VALUE]")]
     settings: Vec<String>,
 }

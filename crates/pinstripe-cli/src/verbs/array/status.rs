@@ -13,10 +13,10 @@ use crate::run::{Ending, Run};
 
 /// Show the registered arrays, in the form of /proc/mdstat
 ///
-/// The name is followed by whether a process serves the array, its level, and its devices with
-/// their slots; (F) marks a failed device, (S) a spare, (R) one that is being rebuilt or is to
-/// replace the member of its slot. [4/3] is the number of members and of working members, which
-/// [UUU_] shows by slot.
+/// The line of an array shows its name, whether a process serves it, its level, and its devices
+/// with their slots. (F) marks a failed device, (S) a spare, (R) a device that is being rebuilt or
+/// is to replace the member of its slot. [4/3] means 4 members and 3 working members; [UUU_] shows
+/// for each slot whether its member works (U) or not (_).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -11,8 +11,8 @@ use crate::run::{Ending, Run};
 /// Stop the process that serves an array
 ///
 /// All data is written, the array is closed, and its NBD clients are disconnected. The command
-/// returns when the array is closed. Refuses to stop an array while a program or a loop device has
-/// its file (--fuse) open.
+/// returns when the array is closed. The command is refused while a program or a loop device has
+/// the array's file (serve --fuse) open.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -27,7 +27,8 @@ pub struct ArrayStopArgs {
     #[arg(long, short, conflicts_with = "name")]
     scan: bool,
 
-    /// Stop even if a program has the array's file open: its reads and writes fail from then on
+    /// Stop even if a program has the array's file open; all later reads and writes of the file
+    /// fail
     #[arg(long)]
     force: bool,
 }

@@ -11,8 +11,8 @@ use crate::signals;
 
 /// Wait until no rebuild, check or reshape is running
 ///
-/// If the array is not served, no such work is running; if work remains to be continued, that is an
-/// error (exit code 18).
+/// If no process serves the array, the command returns at once: with exit code 18 if a rebuild,
+/// check or reshape is unfinished, else with 0.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

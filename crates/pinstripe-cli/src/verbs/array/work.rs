@@ -31,8 +31,8 @@ const GAUGE: Gauge =
 /// Whether to wait for work that was started.
 #[derive(clap::Args)]
 pub struct FollowArgs {
-    /// Do not wait for work that was started: a serving process continues it; otherwise it
-    /// continues when the array is opened again
+    /// Do not wait for the end of the work: the process that serves the array continues it; if no
+    /// process serves the array, the work continues when the array is opened again
     #[arg(long)]
     no_wait: bool,
 }

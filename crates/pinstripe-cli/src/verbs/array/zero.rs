@@ -10,9 +10,9 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Overwrite the superblocks of devices, pinstripe's and md's
+/// Overwrite the superblocks of pinstripe and md on devices
 ///
-/// The data stays, but no array finds the devices any more.
+/// Data is not overwritten, but the devices are no longer recognized as members of an array.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

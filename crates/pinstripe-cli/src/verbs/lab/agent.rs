@@ -12,12 +12,13 @@ use crate::event::Event;
 use crate::run::{Ending, Run};
 use crate::signals;
 
-/// Let 'lab run --agents' on another machine measure on this one
+/// Let 'lab run --agents' on another machine measure on this machine
 ///
-/// Runs until interrupted, for one coordinator at a time: runs cases of the lab, with files only in
-/// the directories named here. If a coordinator disconnects, or sends nothing for 15 seconds, its
-/// case is ended and its files are removed. Both ends prove that they know the token, which is not
-/// sent, and every message is authenticated; nothing is encrypted.
+/// Runs until interrupted, and serves one coordinator (a 'lab run --agents') at a time. Cases
+/// create files only in the directories given by --dir. If the coordinator disconnects, or sends
+/// nothing for 15 seconds, the agent ends the case and removes its files. Agent and coordinator
+/// prove to each other that they know the token, without sending it. Every message is
+/// authenticated, but not encrypted.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -25,9 +26,9 @@ Examples:
   pinstripe lab agent --listen '[::1]:7411' --token-file token --dir /mnt/a --dir /mnt/b
   pinstripe lab run fileio --agents hosta:7411,hostb:7411 --token-file token
 
-A token for all machines: openssl rand -hex 32 > token && chmod 600 token")]
+To create a token for all machines, run: openssl rand -hex 32 > token && chmod 600 token")]
 pub struct LabAgentArgs {
-    /// Address to listen at; port 0 is any free one
+    /// Address to listen at; port 0 means any free port
     #[arg(long, value_name = "HOST:PORT")]
     listen: String,
 
@@ -41,8 +42,8 @@ pub struct LabAgentArgs {
 
     /// Devices that may be overwritten, each with its serial number
     ///
-    /// Before each case the device is examined as by 'lab run --device': it must be free and blank.
-    /// The serial number of a loop device is the path of its file.
+    /// Before each case, the device is examined as by 'lab run --device': the device must be free
+    /// and blank. The serial number of a loop device is the path of its file.
     #[arg(long, value_name = "DEV=SERIAL", value_parser = device)]
     allow_device: Vec<PermittedDevice>,
 

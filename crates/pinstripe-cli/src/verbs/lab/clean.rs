@@ -12,11 +12,11 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Remove what killed runs of the lab left behind
+/// Remove directories that killed runs of the lab left behind
 ///
-/// Removes directories pinstripe-lab-* whose process no longer runs. A directory whose process
-/// still runs on this machine is not touched, nor is a link, nor a directory in which something is
-/// mounted.
+/// Removes directories named pinstripe-lab-* whose process no longer runs. Links, directories whose
+/// process still runs on this machine, and directories in which something is mounted are not
+/// touched.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

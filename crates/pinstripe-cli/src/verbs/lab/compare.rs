@@ -13,16 +13,18 @@ use crate::run::{Ending, Run};
 
 /// Compare results with earlier ones, variant by variant
 ///
-/// Each variant that both sides have is shown with its median on each side (with several
-/// executions, the median of their medians) and with a verdict.
+/// Each variant that occurs in the earlier and in the later results is shown with its median in
+/// both (for several executions, the median of their medians) and with a verdict.
 ///
-/// Executions are compared, not their runs: all runs of one execution share its files, its time and
-/// the state of the disk. Therefore two copies of the same results are refused. A verdict needs
-/// three or more executions on each side (A... -- B...), or two if the history shows the spread
-/// between executions. With fewer, an estimate is shown and no verdict, with an interval if the
-/// history has earlier executions. With several variants, the verdicts are corrected for their
-/// number (Holm). Other differences are listed: parameters, machine, disks and their settings. A
-/// verdict does not say which of the differences is the cause. Results of fio are accepted as well.
+/// The comparison counts executions of a case, not runs, because all runs of one execution share
+/// files, time and the state of the disk. Two copies of the same results are refused, because they
+/// are one execution. A verdict needs three or more executions on each side (A... -- B...), or two
+/// if the history shows the spread between executions. With fewer executions, an estimate is shown
+/// instead of a verdict; the estimate has an interval if the history has earlier executions. If
+/// there are several variants, the verdicts are corrected for the number of comparisons (Holm's
+/// method). Other differences between the two sides are listed: parameters, machine, disks and
+/// their settings. A verdict does not say which of several differences is the cause. Results of fio
+/// are accepted as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,7 +32,8 @@ Examples:
   pinstripe lab compare old-1.json old-2.json old-3.json -- new-1.json new-2.json new-3.json
   pinstripe lab compare fio-before.json fio-after.json")]
 pub struct LabCompareArgs {
-    /// Earlier results; without --, one earlier and one later
+    /// Files of earlier results; without '--', give two files: first the earlier, then the later
+    /// results
     #[arg(value_name = "A", required = true, value_hint = ValueHint::FilePath)]
     before: Vec<PathBuf>,
 
@@ -38,7 +41,7 @@ pub struct LabCompareArgs {
     #[arg(value_name = "B", last = true, value_hint = ValueHint::FilePath)]
     after: Vec<PathBuf>,
 
-    /// Count runs that were disturbed by other load, with a label
+    /// Also count runs that were disturbed by other load, and label the results
     #[arg(long)]
     accept_noise: bool,
 }

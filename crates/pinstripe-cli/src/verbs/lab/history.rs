@@ -17,20 +17,21 @@ use crate::run::{Ending, Run};
 use crate::table::{self, Side};
 use crate::time;
 
-/// Show results over time, and where they changed for good
+/// Show results over time, and when they changed for good
 ///
-/// Each completed case adds a line for each variant. Results with the same parameters on the same
-/// machine in the same place form one table, with a line that plots all values, scaled from the
-/// lowest to the highest. A change needs at least eight executions, three on each side. The size of
-/// a change is shown with an interval for the spread between executions, and with other changes at
-/// the same time: kernel, scheduler, mount options, firmware and others.
+/// Each completed case adds a line for each of its variants to the history file. Results with the
+/// same parameters on the same machine in the same place form one table, with a one-line graph of
+/// all values, scaled from the lowest to the highest. A change is reported only if there are at
+/// least eight executions, three before and three after the change. The size of a change is shown
+/// with an interval for the spread between executions, and with what else changed at the same time:
+/// kernel, scheduler, mount options, firmware and others.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   pinstripe lab history
   pinstripe lab history fileio --file lab-history.jsonl")]
 pub struct LabHistoryArgs {
-    /// Only results of this case
+    /// Show only results of this case
     #[arg(value_name = "CASE")]
     case: Option<String>,
 

@@ -13,8 +13,9 @@ use crate::run::{Ending, Run};
 
 /// Read results of fio
 ///
-/// FILE is what 'fio --output-format=json' or 'json+' printed; other lines in it are skipped. Jobs
-/// with the same name in several files are runs of one variant, so that they can be compared.
+/// FILE is the output of 'fio --output-format=json' or 'json+'; lines of FILE that are not JSON are
+/// skipped. Jobs with the same name in several files count as runs of one variant, so that variants
+/// can be compared.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -22,7 +23,7 @@ Examples:
   pinstripe lab import before-*.json --out before.json
   pinstripe lab import fio.json --form csv > fio.csv")]
 pub struct LabImportArgs {
-    /// Files that fio wrote
+    /// Files with output of fio
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 

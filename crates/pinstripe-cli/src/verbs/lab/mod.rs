@@ -28,10 +28,11 @@ use crate::xdg;
 
 /// Measure disks, file systems and settings, with statistical verdicts
 ///
-/// A case is run several times, with its variants interleaved, until the result is known to 5 % or
-/// the time has elapsed. Runs disturbed by other load are marked and do not count. A verdict says
-/// that a variant differs, that it is as good within 3 %, or that the runs cannot decide. Results
-/// are saved with everything needed to repeat the measurement.
+/// A case is run several times, with its variants interleaved, until the result is known within 5 %
+/// or the time limit is reached. Runs disturbed by other load are marked and do not count. A
+/// verdict says that a variant is faster or slower than the baseline, that it is as good within 3
+/// %, or that the runs cannot decide. Results are saved with everything needed to repeat the
+/// measurement.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -19,7 +19,7 @@ const CASE: &str = "quick";
 /// minutes.
 const BUDGET_SECONDS: u64 = 270;
 
-/// Find out in five minutes what a disk is good at, and what to set
+/// Find out in five minutes what a disk is good at, and which settings suit it
 ///
 /// Files of 1 GiB in total are created in a directory of their own below DIR, written and read in
 /// typical ways, and removed. The best settings are shown with the figures that support them, and

@@ -14,14 +14,15 @@ use crate::run::{Ending, Run};
 
 /// Create an HTML page of saved results
 ///
-/// The page is one HTML file of less than 300 KB that needs no network: the verdicts and their
-/// confidence, what to set, every variant with its interval, stalls over time with what the kernel
-/// did then, latency, every run, earlier results, the machine, and the command that repeats the
-/// measurement. If several results are given, each is compared with the first one, as an estimate:
-/// one execution of each gives no verdict ('lab compare A... -- B...' compares several). Two
-/// results of one execution are refused. The page contains its results, and can be used wherever a
-/// file of results is read. When it is printed, it fills at most two sheets, and a note says what
-/// was left out.
+/// The page is one HTML file of less than 300 KB that needs no network. The page shows the verdicts
+/// and their confidence, the advised settings, every variant with its interval, stalls over time
+/// with what the kernel did then, latency, every run, earlier results, the machine, and the command
+/// that repeats the measurement. If several files of results are given, each is compared with the
+/// first one. The comparison is an estimate without a verdict, because each file has only one
+/// execution; 'lab compare A... -- B...' compares several executions. Two files with results of the
+/// same execution are refused. The page also contains the results as data, so every lab verb that
+/// reads a file of results can read the page. A printed page fills at most two sheets, and a note
+/// on it says what was left out.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -29,26 +30,27 @@ Examples:
   pinstripe lab report results.json --out disk.html
   pinstripe lab report before.json after.json --title 'New disk' --out disk.html")]
 pub struct LabReportArgs {
-    /// Files of results, pages that hold them, or output of fio [default: the latest results]
+    /// Files of results, pages of 'lab report', or output of fio [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
 
-    /// The page [default: the first file's name with .html at its end, in the same directory]
+    /// The HTML file to write [default: the first file's name with .html at its end, in the same
+    /// directory]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Title of the page [default: the case, and where it measured]
+    /// Title of the page [default: the case and the measured place]
     #[arg(long, value_name = "TEXT")]
     title: Option<String>,
 
     /// The history file [default: pinstripe/lab/history.jsonl in the user's state directory]
     ///
-    /// Earlier results of the same case with the same settings in the same place are drawn, with
-    /// the points where they changed for good.
+    /// The page plots earlier results of the same case with the same settings in the same place,
+    /// and marks where they changed for good.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     history: Option<PathBuf>,
 
-    /// Count runs that were disturbed by other load, with a label
+    /// Also count runs that were disturbed by other load, and label the results
     #[arg(long)]
     accept_noise: bool,
 }

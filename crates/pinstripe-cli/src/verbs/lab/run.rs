@@ -33,7 +33,8 @@ pub struct LabRunArgs {
 struct SharedOptions {
     /// Directories to measure; several are compared with the first [default: .]
     ///
-    /// Files are created in a directory of their own below it, which is removed at the end.
+    /// Files are created in a new directory below each DIR, and this new directory is removed at
+    /// the end.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Vec<PathBuf>,
 
@@ -41,7 +42,8 @@ struct SharedOptions {
     ///
     /// The device must be free and blank: not mounted, not swap, held open by no other process, no
     /// data on it, and not part of another device. The serial number of the device must be given
-    /// with --serial, or typed when asked for; for a loop device, it is the path of its file.
+    /// with --serial, or typed when asked for; the serial number of a loop device is the path of
+    /// its file.
     #[arg(long, value_name = "DEV", value_hint = ValueHint::FilePath, conflicts_with = "dir")]
     device: Option<PathBuf>,
 
@@ -51,8 +53,9 @@ struct SharedOptions {
 
     /// Overwrite the device although it is not blank
     ///
-    /// Only for data of no known format, as an earlier measurement leaves it. A file system, a
-    /// partition table, a member of an array and anything else that is known is never overwritten.
+    /// --overwrite-unknown is only for data of no known format, such as an earlier measurement
+    /// leaves. A file system, a partition table, a member of an array, or data of any other known
+    /// format is never overwritten.
     #[arg(long, requires = "device")]
     overwrite_unknown: bool,
 
@@ -60,11 +63,11 @@ struct SharedOptions {
     #[arg(long)]
     dry_run: bool,
 
-    /// Exact number of runs of each variant, instead of as many as needed
+    /// Run each variant exactly this many times, instead of as often as needed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: Option<u64>,
 
-    /// Seconds after which no further run is started [default: 300, without --runs]
+    /// Seconds after which no further run is started [default: 300 if --runs is not given]
     #[arg(long, value_name = "S", value_parser = seconds)]
     time: Option<Duration>,
 
@@ -75,15 +78,15 @@ struct SharedOptions {
 
     /// Seconds to wait before each run until the machine is quiet
     ///
-    /// A run that starts under other load, or is disturbed by it, is marked and repeated. The
-    /// machine is checked at most once in two seconds, if runs are shorter.
+    /// A run that starts under other load, or is disturbed by other load, is marked and repeated.
+    /// If runs are shorter than two seconds, the machine is checked once in two seconds.
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
 
-    /// Count runs that were disturbed by other load, with a label
+    /// Also count runs that were disturbed by other load, and label the results
     ///
-    /// For machines that are never quiet. Such runs are not repeated, and every figure and verdict
-    /// that rests on them says so.
+    /// This option is for machines that are never quiet. Disturbed runs are then not repeated, and
+    /// every figure and verdict that uses them is labelled.
     #[arg(long)]
     accept_noise: bool,
 
@@ -93,20 +96,20 @@ struct SharedOptions {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Save the results here
+    /// Save the results in this file
     ///
     /// Default: a file in pinstripe/lab/results below XDG_STATE_HOME, or below ~/.local/state.
-    /// Results are saved after every run (of short runs every second) and at the end, so that an
-    /// interrupt loses nothing.
+    /// Results are saved after every run (every second if runs are short) and at the end, so that
+    /// an interrupt loses nothing.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: Option<PathBuf>,
 
-    /// Measure on other machines, together: agents of 'lab agent' at these addresses
+    /// Measure on several machines at the same time, by agents ('lab agent') at these addresses
     ///
-    /// Each run starts on all machines at the same time, after their clocks were compared. --dir
-    /// and paths in the options of the case are paths on the agents, relative to their first
-    /// directory, which is also the default of --dir. The results are the sum over all machines,
-    /// and those of each.
+    /// Each run starts on all machines at the same time, after their clocks were compared. Paths in
+    /// --dir and in the options of the case are paths on the agents' machines, relative to the
+    /// first directory of the agent, which is also the default of --dir. Results are shown as the
+    /// sum over all machines, and for each machine.
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', requires = "token_file")]
     agents: Vec<String>,
 
@@ -116,8 +119,8 @@ struct SharedOptions {
 
     /// Seconds without progress after which an agent is given up
     ///
-    /// An agent that sends nothing is given up after 15 seconds, or after this time if it is
-    /// shorter.
+    /// An agent that sends nothing is given up after 15 seconds, or after the time of
+    /// --agent-timeout, if that is shorter.
     #[arg(long, value_name = "S", default_value = "300", value_parser = some_seconds)]
     agent_timeout: Duration,
 

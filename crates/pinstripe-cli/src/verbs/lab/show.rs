@@ -21,11 +21,11 @@ Examples:
   pinstripe lab show results.json --form csv > runs.csv
   pinstripe lab show results.json --host hosta:7411")]
 pub struct LabShowArgs {
-    /// A file of results, or a page that holds them [default: the latest results]
+    /// A file of results, or a page of 'lab report' [default: the latest results]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
 
-    /// If the results are of several hosts, show those of this one
+    /// Show only the results of this host, if there are results of several hosts
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
@@ -33,7 +33,7 @@ pub struct LabShowArgs {
     #[arg(long, value_name = "FORM", default_value = "text", value_parser = form)]
     form: OutputFormat,
 
-    /// Count runs that were disturbed by other load, with a label
+    /// Also count runs that were disturbed by other load, and label the results
     #[arg(long)]
     accept_noise: bool,
 }

@@ -105,7 +105,8 @@ pub struct CtlArgs {
     #[arg(value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     directory: PathBuf,
 
-    /// Text of a mark; for arm and disarm, the streams: a name, numbers as in 1,4-8, or all
+    /// For 'mark', the text of the mark; for 'arm' and 'disarm', the streams: a name, numbers as in
+    /// 1,4-8, or all
     #[arg(value_name = "TEXT", default_value = "")]
     text: String,
 }

@@ -42,16 +42,17 @@ const CHUNK_BYTES: u64 = 32 << 10;
 /// The interval of commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(1);
 
-/// Record many streams at once to plain disks, and say what is safe
+/// Record many streams at once to plain disks, and report what is durable
 ///
-/// Each stream goes through a ring in memory into a file of its own. The rings are sized by
-/// measuring the directory first (20 s), unless --ring is given. Every second, the written data is
-/// made durable, then the journal is extended to cover it, then the headers: the durable lag is the
-/// age of the oldest sample that a power failure would lose. Frames that do not fit into a ring are
-/// replaced by silence of the same length, counted and marked, and the exit code is 3.
+/// Each stream goes through a ring buffer in memory to a file of its own. Unless --ring is given,
+/// the directory is measured first (20 s) to choose the size of the rings. Every second, the
+/// written data is made durable, then the journal is extended to cover that data, then the headers
+/// are updated. The durable lag is the age of the oldest sample that a power failure would lose.
+/// Frames that do not fit into a ring are replaced by silence of the same length, counted and
+/// marked, and the exit code is 3.
 ///
-/// After a crash the files can be played as they are, up to the length in their headers; 'pinstripe
-/// recover' completes them.
+/// After a crash, the files can be played as they are, up to the length in their headers;
+/// 'pinstripe recover' completes the files.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_long_help = "\
@@ -96,7 +97,7 @@ pub struct RecordArgs {
     #[command(subcommand)]
     command: Option<RecordCommand>,
 
-    /// Name of the take: a directory of this name is made in each DIR
+    /// Name of the take: a directory of this name is created in each directory of --to
     #[arg(value_name = "TAKE", required = true)]
     take: Option<String>,
 
@@ -104,9 +105,10 @@ pub struct RecordArgs {
     #[arg(value_name = "INPUT", required = true, value_parser = input)]
     inputs: Vec<InputSpec>,
 
-    /// Directory to record to; with several, the streams are distributed over them
+    /// Directory to record to; if --to is given several times, the streams are distributed over the
+    /// directories
     ///
-    /// If a directory fails or becomes full, its streams continue in another one.
+    /// If a directory fails or becomes full, its streams continue in another directory.
     #[arg(long, value_name = "DIR", required = true, value_hint = clap::ValueHint::DirPath)]
     to: Vec<PathBuf>,
 
@@ -118,7 +120,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     ring: Option<Size>,
 
-    /// How long to measure the directory to size the rings, without --ring
+    /// Without --ring, how long to measure the directory to choose the size of the rings
     #[arg(long, value_name = "TIME", value_parser = duration,
           default_value_t = Time(Duration::from_secs(20)))]
     calibrate_for: Time,
@@ -126,15 +128,15 @@ pub struct RecordArgs {
     /// Minimum size of a write, 4K to 1M, at most half of a ring [default: 32K, or half of a
     /// smaller ring]
     ///
-    /// Smaller writes leave more of the ring for stalls of the disk.
+    /// Smaller writes leave more of the ring buffer free for stalls of the disk.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     chunk: Option<Size>,
 
     /// How data is written: buffered (one thread, through the page cache), direct (several threads,
-    /// bypassing it) or auto
+    /// bypassing the page cache) or auto
     ///
-    /// auto chooses direct only if the page cache has no room for the streams, as on a machine with
-    /// little memory, and reports the choice and the reason.
+    /// The value auto chooses direct only if the page cache has no room for the streams, as on a
+    /// machine with little memory, and reports the choice and the reason.
     #[arg(long, value_name = "WAY", value_parser = parsed::<WriteChoice>, default_value = "auto")]
     writes: WriteChoice,
 
@@ -142,26 +144,25 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Time>,
 
-    /// Open the inputs and show their levels, but start only on command
+    /// Open the inputs and show their levels, but start recording only on command
     ///
-    /// 'pinstripe record ctl start' starts the take, as does the key r of the screen. Streams can
-    /// be armed and disarmed before and during the take. A take that is never started leaves no
-    /// files.
+    /// 'pinstripe record ctl start', or the key r on the screen, starts the take. Streams can be
+    /// armed and disarmed before and during the take. A take that is never started leaves no files.
     #[arg(long)]
     armed: bool,
 
-    /// Include this much input from before the start command, as in 10s; implies --armed
+    /// Also record this much input from before the start command, as in 10s; implies --armed
     ///
-    /// Until the start, the last input of this duration is kept in a file on disk. The maximum is
-    /// 10 min.
+    /// Until the start, the last input of this duration is kept in a file on disk. The maximum of
+    /// --pre-roll is 10 min.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pre_roll: Option<Time>,
 
     /// Accept remote control by OSC in UDP packets at this address, as in 3819 or 0.0.0.0:3819
     ///
     /// The recorder understands the messages of Ardour and Reaper, and answers each with the status
-    /// of the take. With only a port, it accepts packets from this machine; --osc-from allows other
-    /// senders.
+    /// of the take. If only a port is given, the recorder accepts packets only from this machine;
+    /// --osc-from allows other senders.
     #[arg(long, value_name = "ADDRESS", value_parser = senders::listening)]
     osc: Option<SocketAddr>,
 
@@ -175,12 +176,12 @@ pub struct RecordArgs {
 
     /// Kind of the files: wav, bw64, caf, flac or raw
     ///
-    /// wav becomes RF64 in place before it exceeds 4 GiB; bw64 becomes BW64, which fewer programs
-    /// read. flac is encoded during the recording and needs libFLAC.
+    /// A wav file becomes RF64 in place before it exceeds 4 GiB; a bw64 file becomes BW64, which
+    /// fewer programs can read. A flac file is encoded during the recording, which needs libFLAC.
     #[arg(long, value_name = "KIND", value_parser = parsed::<FileKind>, default_value = "wav")]
     format: FileKind,
 
-    /// One file for all channels of an input, instead of one for each
+    /// Write one file for all channels of an input, instead of one file for each channel
     #[arg(long)]
     poly: bool,
 
@@ -188,11 +189,11 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME|SIZE", value_parser = segment)]
     segment: Option<FileBoundary>,
 
-    /// Name of the scene, for the headers
+    /// Name of the scene, which is written to the headers of the files
     #[arg(long, value_name = "NAME", default_value = "")]
     scene: String,
 
-    /// Name of the tape, for the headers
+    /// Name of the tape, which is written to the headers of the files
     #[arg(long, value_name = "NAME", default_value = "")]
     tape: String,
 

@@ -16,14 +16,16 @@ const RING_BYTES: u64 = 128 << 10;
 /// Options of a take that is played during the recording.
 #[derive(clap::Args)]
 pub struct OverdubArgs {
-    /// Play this take meanwhile, aligned to the sample with the recording
+    /// Play this take during the recording, aligned with it to the sample
     ///
-    /// The first frame of the new take corresponds to the first frame that is played: with JACK by
-    /// the clock of the server and the latencies that it reports, with pcm: by count.
+    /// The first frame of the new take corresponds to the first frame that is played. With JACK,
+    /// the two frames are aligned by the clock of the server and the latencies that it reports;
+    /// with pcm, by counting frames.
     #[arg(long, value_name = "TAKE", value_hint = clap::ValueHint::DirPath)]
     play: Option<PathBuf>,
 
-    /// Where to play: as --to of 'pinstripe play' [default: jack: if a jack: input is recorded]
+    /// Where to play, as for --to of 'pinstripe play' [default: 'jack:' if a JACK input is
+    /// recorded]
     #[arg(long, value_name = "SINK", requires = "play")]
     play_to: Option<String>,
 

@@ -37,30 +37,30 @@ pub const FILES_TOLD: usize = 32;
 /// Options of all mounts.
 #[derive(clap::Args)]
 pub struct ShownArgs {
-    /// Let other users access it, as far as owners and modes allow
+    /// Let other users access the mount, as far as owners and modes allow
     #[arg(long)]
     allow_other: bool,
 
-    /// Omit extended attributes and ACLs: lists directories faster
+    /// Omit extended attributes and ACLs, which makes listing directories faster
     #[arg(long)]
     no_xattr: bool,
 
-    /// Stay in the foreground until it ends
+    /// Stay in the foreground until the mount ends
     ///
-    /// Without this option, the command returns when the mount is ready, and continues in the
-    /// background.
+    /// Without --foreground, the command returns when the mount is ready, and a process in the
+    /// background serves the mount.
     #[arg(long)]
     foreground: bool,
 
-    /// Append messages to this file while in the background [default: they are dropped]
+    /// Append messages to this file while in the background [default: messages are dropped]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     log: Option<PathBuf>,
 
     /// Offer the figures of 'status' to Prometheus at http://ADDR/metrics, or write them to a file
     ///
-    /// ADDR is an address with a port, as in 127.0.0.1:9419; any client that reaches it can read
-    /// the names of files. Anything else is a file, which is written every ten seconds for the textfile
-    /// collector of Prometheus' node exporter.
+    /// ADDR is an address with a port, as in 127.0.0.1:9419; any client that can connect to it can
+    /// read the names of files. Any other value is a file name; the file is written every ten
+    /// seconds for the textfile collector of Prometheus' node exporter.
     #[arg(long, value_name = "ADDR|FILE", value_parser = parsed::<MetricsPlace>)]
     metrics: Option<MetricsPlace>,
 }

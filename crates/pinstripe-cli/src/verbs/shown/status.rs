@@ -14,14 +14,14 @@ use crate::escape;
 use crate::event::Event;
 use crate::run::{Ending, Run};
 
-/// Show what is mounted, and what its read-ahead does
+/// List the mounts, and show what their read-ahead does
 ///
-/// Lists recently read files with their streams of reads: their strides, how far ahead each is
-/// read, reads whose bytes were ready (hits), reads that had to wait (stalls), and bytes prefetched
-/// in vain.
+/// Lists recently read files with their streams of reads. For each stream, the list shows its
+/// stride, how far ahead it is read, reads whose bytes were ready (hits), reads that had to wait
+/// (stalls), and bytes prefetched in vain.
 #[derive(clap::Args)]
 pub struct StatusArgs {
-    /// Only what is mounted here
+    /// Show only the mount at this mountpoint
     #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     mountpoint: Option<PathBuf>,
 }

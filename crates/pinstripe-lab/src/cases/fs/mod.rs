@@ -17,24 +17,25 @@ use plan::FsPlan;
 /// The case.
 pub static CASE: Case = Case {
     name: "fs",
-    about: "Compare file systems and their options, each newly made for every run",
+    about: "Compare file systems and their options; every run creates a new file system",
     help: "\
-Every run creates a new file system and mounts it. Unless the mode writes new files, the run fills it with \
-files, and unmounts and mounts it again to empty all caches. Then it runs one of the modes of fileio: seqwr, \
-seqrewr, seqrd, rndrd, rndwr or rndrw, with as many requests as there are blocks; at random offsets, about \
-every third request repeats a block. File systems take turns, and the first one is the baseline of each mode. \
-By default the candidates are all file systems whose mkfs is installed and that the kernel can mount, with \
-their default options, and also btrfs with compression; omitted file systems are listed.
+Every run creates a new file system and mounts it. Unless the mode writes new files, the run then fills the \
+file system with files, and unmounts and mounts it again to empty all caches. The measured part of a run is \
+one of the modes of the case 'fileio': seqwr, seqrewr, seqrd, rndrd, rndwr or rndrw. A run makes as many \
+requests as there are blocks; with random offsets, about every third request accesses a block again. File \
+systems take turns, and the first one is the baseline of each mode. By default the candidates are all file \
+systems whose mkfs is installed and that the kernel can mount, with their default options, and also btrfs \
+with compression; omitted file systems are listed.
 
-The file systems are created on a loop device over an image file in --dir. The image is fully written once, so that no \
-run measures its allocation, and it is unlinked, so that it disappears however the program ends. The results \
-are therefore those of file systems inside the file system of --dir. With --device they are created on a \
-device, which must be unused and empty, and is wiped at the end.
+The file systems are created on a loop device over an image file in --dir. The image is fully written once, \
+so that no run measures its allocation, and it is unlinked, so that it disappears however the program ends. \
+Without --device, the results are those of file systems in an image file on the file system of --dir. With \
+--device, the file systems are created on a device, which must be unused and empty, and is wiped at the end.
 
-A candidate is a file system with options: arguments for its mkfs, and mount=OPTION,... as in mount(8). \
-Half of the written bytes are zeros, so that compression has an effect; noise never compresses. This case \
-needs root. A run takes some seconds, and a round has one run for each mode and file system: set --time or \
---runs.",
+A candidate is a file system with options: arguments for its mkfs, and mount=OPTION,... as in mount(8). By \
+default, half of the written bytes are zeros, so that compression has an effect; with --content noise, \
+compression has no effect. This case needs root. A run takes some seconds, and a round has one run for each \
+mode and file system: set --time or --runs.",
     examples: "\
   sudo pinstripe lab run fs --dir /srv --runs 5 --warm-up 0
   sudo pinstripe lab run fs --file-systems ext4,xfs --modes seqwr,rndwr --time 600
@@ -85,13 +86,14 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1G"),
-        about: "Bytes of the image; unused with --device",
+        about: "Bytes of the image file; has no effect with --device",
         more: "",
     },
     fileio::BLOCK_SIZE,
     CaseOption {
         default: Some("10"),
-        about: "Seconds of a run at most; it ends after as many requests as there are blocks",
+        about: "Maximum seconds of a run; a run also ends after as many requests as there are \
+                blocks",
         ..fileio::RUN_TIME
     },
     shared::THREADS,

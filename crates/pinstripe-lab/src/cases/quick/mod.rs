@@ -21,11 +21,12 @@ use crate::run::{Live, Outcome, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "quick",
-    about: "What a disk is good at, and what to set: the main questions, in five minutes",
+    about: "Find out in five minutes what a disk is good at, and which settings suit it",
     help: "\
 Measures how fast new files are written with each write policy, the best number of concurrent requests and \
-their best size, the read rate, and the time until a single block is durable. The variants of a group differ \
-in one setting. The baseline of a group is the default of 'split', or else the first variant.\n\n\
+their best size, the read rate, and the time until a single block is durable. Variants form groups; the \
+variants of a group differ in one setting. The baseline of a group is the variant with the default setting \
+of 'pinstripe split', or else the first variant.\n\n\
 'pinstripe lab quick DIR' does the same and writes an HTML page with the results.",
     examples: "  pinstripe lab run quick --dir /srv\n  pinstripe lab quick /srv",
     options: OPTIONS,

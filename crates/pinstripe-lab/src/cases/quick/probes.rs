@@ -106,7 +106,7 @@ pub fn all() -> Vec<Probe> {
     }
     let reads = Probe {
         group: "read 1 MiB in order, direct",
-        about: "a file is read once, past the page cache",
+        about: "a file is read once, bypassing the page cache",
         setting: ProbeSetting::Depth,
         direction: Direction::Read,
         syncing: Syncing::NEVER,
@@ -115,7 +115,7 @@ pub fn all() -> Vec<Probe> {
     [1, 4, 16].into_iter().for_each(|depth| ask(Probe { depth, ..reads.clone() }));
     let anywhere = Probe {
         group: "read 4 KiB anywhere",
-        about: "blocks are read anywhere in a file, past the page cache",
+        about: "blocks are read at random offsets of a file, bypassing the page cache",
         order: Order::Random,
         block_bytes: 4 * KIB,
         ..reads.clone()
@@ -123,7 +123,7 @@ pub fn all() -> Vec<Probe> {
     [1, 8, 32, 64].into_iter().for_each(|depth| ask(Probe { depth, ..anywhere.clone() }));
     let writes = Probe {
         group: "write 4 KiB anywhere",
-        about: "blocks are written anywhere in a file, past the page cache",
+        about: "blocks are written at random offsets of a file, bypassing the page cache",
         direction: Direction::Write,
         syncing: Syncing::AT_END,
         ..anywhere.clone()

@@ -8,8 +8,8 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Text,
         default: Some("kernel,0,4M,16M,64M,256M"),
-        about: "Windows of read-ahead; 'kernel' uses the present setting of the kernel",
-        more: "The first value is the baseline of the others.",
+        about: "Windows of read-ahead; 'kernel' means the present setting of the kernel",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption { default: Some("1,2,4"), ..shared::CLIENTS },
     CaseOption {
@@ -27,9 +27,11 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(&["none", "advice", "kernel", "overlay", "store"]),
         default: Some("advice"),
         about: "What reads ahead: none, advice, kernel, overlay, store",
-        more: "advice: pinstripe advises the kernel, with the windows of --windows. kernel: the \
-               kernel, set to these windows. overlay: the read-ahead of 'pinstripe overlay', which \
-               detects the pattern itself. store: the same for reads from a backup of the files.",
+        more: "With advice, pinstripe advises the kernel to read ahead by the windows of \
+               --windows. With kernel, the kernel itself reads ahead, and its setting is changed \
+               to the windows of --windows. With overlay, the read-ahead of 'pinstripe overlay' \
+               reads ahead, and detects the pattern itself. With store, the same read-ahead reads \
+               from a backup of the files.",
     },
     pool::ENGINE,
     pool::CONF,

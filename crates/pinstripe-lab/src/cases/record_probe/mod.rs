@@ -32,19 +32,20 @@ use crate::run::{Live, Outcome, PlaceNo, Plan, VariantNo, VariantSpec};
 /// The case.
 pub static CASE: Case = Case {
     name: "record-probe",
-    about: "Record many streams at a fixed rate during a storm of writes: rings, overruns, stalls",
+    about: "Record many streams at a fixed rate during a storm of writes, and count lost data and \
+            stalls",
     help: "\
-Streams produce data at a fixed rate whatever the disk does, as sound and pictures do: a clock determines how \
-many bytes exist, so every stall shows as data that had to wait. --writers threads serve the streams in turn \
-and write a chunk of each as soon as it is complete; one more thread syncs all files every --sync-every \
-seconds. Each variant runs without other writes ('idle'), or while a thread of pinstripe writes 1 MiB blocks \
-to the disk as fast as possible ('storm').
+Streams produce data at a fixed rate whatever the disk does, like sound or video. A clock determines how \
+much data exists, so every stall shows as data that had to wait. The threads of --writers serve the streams \
+in turn, and write a chunk of a stream as soon as the chunk is complete; one more thread syncs all files \
+every --sync-every seconds. A variant runs without other writes ('idle'), or while a thread of pinstripe \
+writes 1 MiB blocks to the disk as fast as possible ('storm').
 
-The result is the backlog: the largest amount of data, in KiB, that any stream had waiting. The table also \
-shows overruns (a ring of --ring was too small), stalls of more than 100 ms, the durable lag (the greatest age \
-of a byte that a power cut would have lost), and the ring size that each stream needs:
-  chunk + rate x (round + 2 x longest write), rounded up to a power of two
-where a round is the time in which a writer writes a chunk of each of its streams. After each run all streams \
+The result is the backlog: the largest amount of data, in KiB, that waited in the ring of one stream. The \
+table also shows overruns (a ring of --ring was too small), stalls of more than 100 ms, the durable lag (the \
+greatest age of a byte that a power cut would have lost), and the ring size that each stream needs:  ring \
+size = chunk + rate x (round + 2 x longest write), rounded up to a power of two
+A round is the time in which a writer writes one chunk of each of its streams. After each run all streams \
 are read and compared with the recorded data; this is not measured.",
     examples: "\
   pinstripe lab run record-probe --dir /srv/audio

@@ -30,7 +30,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("288000"),
-        about: "Bytes per second of each stream: 288000 is 96 kHz of 24 bits",
+        about: "Bytes per second of each stream: 288000 is one channel of 24 bits at 96 kHz",
         more: "",
     },
     CaseOption {
@@ -46,7 +46,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("1M"),
-        about: "Bytes that may wait per stream",
+        about: "Bytes of each stream's ring, in which data waits to be written",
         more: "",
     },
     CaseOption {
@@ -62,12 +62,13 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         default: Some("recorder,buffered,direct,dsync"),
         about: "Write policies: recorder, recorder-direct, buffered, dsync, sync, direct, \
                 direct+dsync, uncached",
-        more: "recorder is the engine of 'pinstripe record': rings in memory, one thread that \
-               writes chunks through the page cache, 64 syncs in flight, journal and headers; \
-               recorder-direct is the same with --writes direct. --writers and --preallocate have \
-               no effect on these two; with --io-class rt they also request SCHED_FIFO. The other \
-               policies use --writers threads that write, and one more that syncs. The first value \
-               is the baseline of the others.",
+        more: "The policy recorder is the engine of 'pinstripe record': rings in memory, one \
+               thread that writes chunks through the page cache, 64 syncs in flight, journal and \
+               headers; recorder-direct is the same with --writes direct. The options --writers \
+               and --preallocate have no effect on these two policies; with --io-class rt, their \
+               threads also request SCHED_FIFO. The other policies use the threads of --writers, \
+               and one more thread that syncs. The first value is the baseline, with which the \
+               other values are compared.",
         ..shared::POLICIES
     },
     CaseOption {
@@ -85,15 +86,15 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         default: Some("normal"),
         about: "I/O class of the stream writers: normal, rt",
         more: "rt is the real-time class, ioprio_set(2), which needs a privilege and a scheduler \
-               that supports it (mq-deadline, bfq). If it is not permitted, the run continues \
-               without it and reports this.",
+               that supports it (mq-deadline, bfq). If the real-time class is not permitted, the \
+               run continues without it and reports this.",
     },
     CaseOption {
         name: "preallocate",
         value: "",
         form: ValueForm::Flag,
         default: None,
-        about: "Reserve the space of each stream before it is recorded, fallocate(2)",
+        about: "Reserve the space of each stream before recording it, by fallocate(2)",
         more: "",
     },
     CaseOption {
@@ -102,10 +103,11 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Count,
         default: None,
         about: "Find the largest number of streams without an overrun, up to N",
-        more: "Each run begins with --streams and doubles the number until a ring overruns or N is \
-               reached. Then a binary search narrows the limit down to a sixteenth, or to one \
-               stream. Each step lasts --run-time. The result is the largest number without an \
-               overrun; 'overran at' is the smallest number of streams with an overrun.",
+        more: "Each run begins with the number of --streams, and doubles the number until a ring \
+               overruns or N is reached. Then a binary search finds the limit with a precision of \
+               a sixteenth, or of one stream. Each step lasts for --run-time. The result is the \
+               largest number of streams without an overrun; 'overran at' is the smallest number \
+               of streams with an overrun.",
     },
     CaseOption {
         name: "sync-every",
@@ -128,7 +130,7 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("256M"),
-        about: "Bytes after which the storm syncs",
+        about: "The storm syncs its file after writing this many bytes",
         more: "Without these syncs, the storm would only fill the page cache on a machine with much memory.",
     },
     CaseOption { default: Some("5"), about: "Duration of a run in seconds", ..shared::RUN_TIME },

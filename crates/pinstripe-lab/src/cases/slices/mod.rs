@@ -28,16 +28,17 @@ pub static CASE: Case = Case {
     name: "slices",
     about: "Compare one area with two striped areas, and detect whether they share a disk head",
     help: "\
-'one' is a file in the first --dir; 'two' is a pair of files of half the size, one in the first --dir and one \
-in the second, with records striped over both. Name directories on two partitions of one disk to see the cost \
-of moving its head between them, or on two disks to see the gain of a second head. With one --dir both files \
-are in it. With --device, 'one' is the beginning of the device; 'two' is half as much at its beginning and half \
-at its middle. Several sizes take turns, because data that fits into the disk's cache behaves differently.
+The variant 'one' is a file in the first --dir; the variant 'two' is a pair of files of half the size, one \
+in the first --dir and one in the second, with records striped over both. Name directories on two partitions \
+of one disk to see the cost of moving its head between them, or on two disks to see the gain of a second \
+head. With only one --dir, both files of 'two' are in it. With --device, 'one' is an area at the beginning \
+of the device; 'two' is an area of half the size at the beginning, and another one in the middle. Several \
+sizes take turns, because data that fits into the disk's cache behaves differently.
 
-The tests are those of the case iozone, with a stride of 17, and one more:
-  spindle    small reads at random offsets, in each area alone and in both at once: the share of its rate \
-that each area keeps. If each area keeps half of its rate, one head serves both; if each keeps all of it, there \
-are two heads.",
+The tests are those of the case iozone, with a stride of 17, and the test spindle:
+  spindle    read small blocks at random offsets, in each area alone and in both at once; show the share of \
+its rate that each area keeps. If each area keeps half of its rate, one disk head serves both areas; if each \
+area keeps its full rate, there are two heads.",
     examples: "\
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2
   pinstripe lab run slices --dir /mnt/sda1 --dir /mnt/sda2 --total-size 8G,16G --run-time 600
@@ -77,12 +78,15 @@ const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Sizes,
         default: Some("512M"),
-        about: "Bytes of 'one', and of both files of 'two' together",
+        about: "Size of 'one', and of both files of 'two' together",
         more: "",
     },
-    CaseOption { about: "Bytes of each request, and of the stripes", ..shared::RECORD_SIZE },
     CaseOption {
-        about: "Seconds of a run at most; it ends when all records were accessed once",
+        about: "Bytes of each request, and of each strip of 'two'",
+        ..shared::RECORD_SIZE
+    },
+    CaseOption {
+        about: "Maximum seconds of a run; a run also ends when all records were accessed once",
         ..shared::RUN_TIME
     },
     CaseOption {
@@ -90,7 +94,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "N",
         form: ValueForm::Count,
         default: Some("7"),
-        about: "Rounds of a run of spindle; in each, both areas are read alone and together",
+        about: "Rounds of a run of the test spindle; each round reads the areas alone and together",
         more: "",
     },
     CaseOption {
@@ -98,7 +102,7 @@ const OPTIONS: &[CaseOption] = &[
         value: "S",
         form: ValueForm::Number,
         default: Some("0.1"),
-        about: "Seconds of each part of a round",
+        about: "Seconds of each part of a round of the test spindle",
         more: "",
     },
     shared::POLICY,

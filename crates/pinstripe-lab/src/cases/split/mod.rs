@@ -30,19 +30,21 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "split",
-    about: "Split one huge source over 1 to 8 outputs, by codec and policy, and verify them",
+    about: "Split one huge source over 1 to 8 outputs, with each codec and policy, and verify the \
+            outputs",
     help: "\
-A source that is generated in memory is split as 'pinstripe split' does. The outputs are files, spread \
-over the directories in turn: 8 outputs and two --dir make four in each. The rate is bytes of the source per \
-second until all outputs are durable. After each run every output is read and its checksums are verified; \
-this is not measured.
+A source that is generated in memory is split as by 'pinstripe split'. The outputs are files, distributed \
+over the directories of --dir in turn: of 8 outputs in two directories, each gets 4. The rate is the number \
+of bytes of the source, divided by the time until all outputs are durable. After each run every output is \
+read and its checksums are verified; this is not measured.
 
-'random' cannot be compressed and shows what a codec costs where it does not help. 'dump' is like the \
-memory of a machine: 40 % of its pages are zeros, the others are half random bytes and half words. With \
---sample it is your own data: up to 256 MiB, held in memory and repeated until --size is reached.
+The data 'random' cannot be compressed, and shows what a codec costs where it does not help. The data 'dump' \
+resembles the memory of a machine: 40 % of its pages are zeros, the other pages are half random bytes and \
+half words. With --sample, the source is your own data: up to 256 MiB of it are held in memory, and repeated \
+until --size is reached.
 
-With one number of outputs, each codec is compared with the first codec. With several, each codec is \
-compared with its own result for the first number.",
+With one number of outputs, each codec is compared with the first codec. With several numbers of outputs, \
+each codec is compared with its own result for the first number.",
     examples: "\
   pinstripe lab run split --dir /mnt/a --dir /mnt/b --dir /mnt/c --dir /mnt/d
   pinstripe lab run split --data dump --codecs raw,lz4,auto --outputs 4 --size 4G
@@ -63,7 +65,7 @@ const OPTIONS: &[CaseOption] = &[
         form: ValueForm::Counts,
         default: Some("1,2,4,8"),
         about: "Number of outputs",
-        more: "The first value is the baseline of the others.",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "codecs",
@@ -87,7 +89,8 @@ const OPTIONS: &[CaseOption] = &[
         value: "PATH",
         form: ValueForm::Path,
         default: None,
-        about: "Split a sample of this file, or of all files below this directory, instead of --data",
+        about: "Split a sample of this file, or of all files below this directory, instead of \
+                generated data",
         more: "The sample consists of pieces of 1 MiB, spread evenly over the data.",
     },
     CaseOption {

@@ -30,15 +30,15 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         value: "N,...",
         form: ValueForm::Counts,
         default: Some("0,1,4,16,64,128"),
-        about: "Number of next records to advise",
-        more: "The first value is the baseline of the others.",
+        about: "How many records ahead the kernel is advised to read",
+        more: "The first value is the baseline, with which the other values are compared.",
     },
     CaseOption {
         name: "delay",
         value: "TIME",
         form: ValueForm::Text,
         default: None,
-        about: "Time added to each read: 5ms, 100us",
+        about: "Time added to each read, as in 5ms or 100us",
         more: "",
     },
     CaseOption {
@@ -47,9 +47,10 @@ pub(super) const OPTIONS: &[CaseOption] = &[
         form: ValueForm::SomeOf(&["none", "advice", "overlay", "store"]),
         default: Some("advice"),
         about: "What reads ahead: none, advice, overlay, store",
-        more: "none: nothing, the baseline. advice: the program, see --ahead. overlay: the \
-               read-ahead of 'pinstripe overlay', which detects the pattern itself. store: the same \
-               for reads from a backup of the file.",
+        more: "With none, which is the baseline, nothing is read ahead. With advice, the program \
+               advises the kernel of the next records (--ahead). With overlay, the read-ahead of \
+               'pinstripe overlay' reads ahead, and detects the pattern itself. With store, the \
+               same read-ahead reads from a backup of the file.",
     },
     pool::ENGINE,
     pool::CONF,

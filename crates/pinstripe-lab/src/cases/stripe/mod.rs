@@ -26,7 +26,7 @@ use crate::table::Table;
 /// The case.
 pub static CASE: Case = Case {
     name: "stripe",
-    about: "Compare granules of an array, by short and long writes and reads",
+    about: "Compare granules (stripe_size) of an array, with short and long writes and reads",
     help: "\
 An array is created from files in --dir, or in memory, and completely written once; several --dir take turns. \
 Then each granule is measured in turn on the same running array, with each of these loads:
@@ -35,13 +35,14 @@ Then each granule is measured in turn on the same running array, with each of th
   write1m     write 1 MiB sequentially
   randread    read 4 KiB at random offsets
   read1m      read 1 MiB sequentially
-The granule is the unit in which parity is computed and members are read and written. The rate is bytes \
-transferred divided by the time until they were durable. By default there is one request at a time; \
---workers 2 --depth 64 corresponds to numjobs=2, iodepth=64 of fio. The table also shows the CPU time of a \
-request, and the bytes that all members read and wrote for each byte requested: data with parity, and log.
+The granule is the unit in which parity is computed and members are read and written. The rate is the number \
+of bytes transferred, divided by the time until they were durable. By default there is one request at a \
+time; --workers 2 --depth 64 corresponds to numjobs=2, iodepth=64 of fio. The table also shows the CPU time \
+of a request, and the bytes that all members read and wrote for each byte requested, counted for data with \
+parity and for the array log.
 
-The first granule is the baseline: --granules 64K,4K shows the effect of a change from 64K to 4K. --knob does \
-the same for another setting of an array: --knob chunk=64K,256K.",
+The first granule is the baseline: --granules 64K,4K shows the effect of a change from 64K to 4K. The option \
+--knob compares values of another setting of an array in the same way, as in --knob chunk=64K,256K.",
     examples: "\
   pinstripe lab run stripe --members-in memory
   pinstripe lab run stripe --dir /srv --granules auto,4K,64K --loads randwrite,write1m

@@ -12,15 +12,16 @@ pub(crate) const OPTIONS: &[CaseOption] = &[
         value: "SIZE,...",
         form: ValueForm::Text,
         default: Some("auto,4K,8K,16K,32K,64K"),
-        about: "Granules; 'auto' lets each write choose",
-        more: "The first value is the baseline of the others. Unused with --knob.",
+        about: "Granules to compare; with 'auto', each write chooses its granule",
+        more: "The first value is the baseline, with which the other values are compared. The \
+               option --granules has no effect with --knob.",
     },
     CaseOption {
         name: "knob",
         value: "NAME=BEFORE,AFTER",
         form: ValueForm::Text,
         default: None,
-        about: "Compare values of this knob instead of granules: chunk=64K,256K",
+        about: "Compare values of this knob instead of granules, as in chunk=64K,256K",
         more: "\
 The first value is the baseline; each other value is compared with it and gets a verdict for each load. \
 Knobs named as in 'array create' need a new array for each value: chunk, layout, consistency-policy, log-size. \
@@ -32,7 +33,7 @@ write_deadline.",
         value: "NAME,...",
         form: ValueForm::SomeOf(NAMES),
         default: Some("randwrite,write64k,write1m,randread,read1m"),
-        about: "What to do: randwrite, write64k, write1m, randread, read1m",
+        about: "Loads to run: randwrite, write64k, write1m, randread, read1m",
         more: "",
     },
     CaseOption {
@@ -56,7 +57,7 @@ write_deadline.",
         value: "SIZE",
         form: ValueForm::Size,
         default: Some("128M"),
-        about: "Bytes of data of each member; the log takes 64 MiB more",
+        about: "Bytes of data on each member; the array log takes 64 MiB more",
         more: "",
     },
     CaseOption {
@@ -65,25 +66,27 @@ write_deadline.",
         form: ValueForm::OneOf(&["dir", "memory"]),
         default: Some("dir"),
         about: "Location of members: files in --dir, or memory",
-        more: "With memory, the array is measured, not the disk.",
+        more: "With members in memory, the array is measured, not the disk.",
     },
     CaseOption {
         name: "requests",
         value: "N",
         form: ValueForm::Count,
         default: Some("5000"),
-        about: "Requests of a run of randwrite and randread; the others go over the array once",
+        about: "Requests in a run of randwrite or randread; the other loads access the full array \
+                once",
         more: "",
     },
     CaseOption { about: "Threads that issue requests, as fio's numjobs", ..shared::THREADS },
     CaseOption {
-        about: "Requests in flight of each thread, as fio's iodepth",
+        about: "Requests in flight per thread, as fio's iodepth",
         more: "Calls of an array are synchronous, so each request in flight has its own thread.",
         ..shared::DEPTH
     },
     CaseOption {
         default: Some("direct"),
-        about: "Write policy of the members: buffered, dsync, sync, direct, direct+dsync or uncached",
+        about: "Write policy of the array's members: buffered, dsync, sync, direct, direct+dsync \
+                or uncached",
         more: "With buffered, reads may come from the page cache.",
         ..shared::POLICY
     },

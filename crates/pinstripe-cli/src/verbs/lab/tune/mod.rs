@@ -22,15 +22,17 @@ use crate::time;
 
 /// Measure the disks, and write the best settings to a file
 ///
-/// Runs four cases of the lab in the directories, or on the members of a store (--store): quick in
-/// each (policy, depth and strip size of split), stripe over all (the stripe_size of an array),
-/// split over all (the codec), and record-probe in the first (write policy and ring of record).
-/// 'lab tune' takes 7 minutes for one directory, and 2 1/2 minutes for each further one. If the
-/// directories have different best values, the most frequent one is written; if there is a tie, the
-/// first. The file gives the evidence for each setting; other verbs read it with --knobs FILE, or
-/// by the key 'knobs' in the config file. Options on the command line take precedence. Only
-/// settings that are proved to be better than the default of a verb, or as good as any other, are
-/// written; the others are reported as undecided.
+/// Runs four cases of the lab in the directories, or on the members of a store (--store). The case
+/// 'quick' runs in each directory, and chooses policy, depth and strip size of 'pinstripe split'.
+/// The case 'stripe' runs over all directories, and chooses the stripe_size of an array. The case
+/// 'split' runs over all directories, and chooses the codec. The case 'record-probe' runs in the
+/// first directory, and chooses write policy and ring of 'pinstripe record'. 'lab tune' takes 7
+/// minutes for one directory, and 2 1/2 minutes for each further directory. If the best value of a
+/// setting differs between directories, the most frequent value is written; in a tie, the first.
+/// The file states the evidence for each setting; other verbs read the file with --knobs FILE, or
+/// by the key 'knobs' in the config file. Options on the command line take precedence over the
+/// file. Only settings that are proved to be better than the default of a verb, or as good as any
+/// other, are written; all other settings are reported as undecided.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,20 +61,22 @@ pub struct LabTuneArgs {
     cases: Vec<Case>,
 
     /// Seconds for all cases, after which no further run is started [default: 150 for quick in each
-    /// place, 90 for stripe, 70 for split, 110 for record-probe]
+    /// directory, 90 for stripe, 70 for split, 110 for record-probe]
     ///
-    /// Each case gets its share of the remaining time. A slow disk needs more time.
+    /// Each case of the lab gets its share of the remaining time. A slow disk needs more time.
     #[arg(long, value_name = "S")]
     time: Option<u64>,
 
-    /// Bytes that are written and read at a time in each place; three times this space is needed
+    /// Bytes that are written and read at a time in each directory; three times this space is
+    /// needed
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(512 << 20))]
     total_size: Size,
 
-    /// Choose the codec by this file, or by all files below this directory
+    /// Compress the data of this file, or of all files below this directory, to choose the codec
     ///
-    /// Which codec is best depends on the data. By default it is generated: 40 % pages of zeros,
-    /// the others half random bytes and half words, like the memory of a machine.
+    /// Which codec is best depends on the data. By default, the data is generated, and resembles
+    /// the memory of a machine: 40 % of the pages are zeros, the other pages are half random bytes
+    /// and half words.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     sample: Option<PathBuf>,
 
@@ -80,7 +84,7 @@ pub struct LabTuneArgs {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     streams: u64,
 
-    /// Bytes per second of each stream: 288000 is 96 kHz of 24 bits
+    /// Bytes per second of each stream: 288000 is one channel of 24 bits at 96 kHz
     #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = Size(288_000))]
     rate: Size,
 }

@@ -12,13 +12,13 @@ use super::LabTuneArgs;
 /// A case that answers what to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Case {
-    /// Policy, depth, strip size, chunk.
+    /// Measures policy, depth, strip size and chunk.
     Quick,
-    /// The granule.
+    /// Measures the granule.
     Stripe,
-    /// The codec.
+    /// Measures the codec.
     Split,
-    /// The ring.
+    /// Measures the ring.
     RecordProbe,
 }
 
