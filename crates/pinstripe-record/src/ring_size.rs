@@ -187,7 +187,7 @@ mod tests {
     const CHUNK: u64 = 32 * KIB;
 
     fn streams(count: usize) -> Vec<StreamShape> {
-        let shape = StreamShape::new(96_000, 1, SampleFormat::S24);
+        let shape = StreamShape { format: SampleFormat::S24, channels: 1, rate: 96_000 };
         vec![shape; count]
     }
 

@@ -97,7 +97,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured_or_made() {
     let stand = Stand::new();
     let line = format!("record t --to . {FAST} test:streams=2,frames=9000,pace=free");
     assert_eq!(stand.run(&line).code, 0);
-    let ran = stand.run("record t --to . --calibrate-for 1h test:");
+    let ran = stand.run("record t --to . --measure=1h test:");
     assert_eq!(ran.code, 1, "{}", ran.err);
     assert!(ran.err.contains("no take is ever overwritten"), "{}", ran.err);
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -107,7 +107,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured_or_made() {
         "pcm:nowhere,rate=48000,channels=2,format=s16".to_owned(),
         "raw:unix:nowhere".to_owned(),
     ] {
-        let ran = stand.run(&format!("record u --to . --calibrate-for 1h {input}"));
+        let ran = stand.run(&format!("record u --to . --measure=1h {input}"));
         assert!([1, 11].contains(&ran.code), "{input}: {} {}", ran.code, ran.err);
         assert!(!stand.path("u").exists(), "{input}");
     }

@@ -14,6 +14,7 @@ use pinstripe_record::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::args::Size;
 use crate::escape;
 use crate::event::Event;
 use crate::message::counted;
@@ -59,13 +60,13 @@ pub fn measure(
 /// The size of each ring of a take, which is reported with its source.
 pub fn choose(
     run: &Run,
-    given: Option<u64>,
+    given: Option<Size>,
     directories: &[PathBuf],
     shapes: &[StreamShape],
     plan: &TakePlan,
 ) -> Result<u64> {
     let (ring, source) = match given {
-        Some(ring) => (ring, RingSource::Option),
+        Some(ring) => (ring.0, RingSource::Option),
         None => {
             let known: Vec<_> = directories.iter().map(|it| known(it)).collect();
             let sizes = (plan.engine.chunk_bytes, run.common.memory.0);
